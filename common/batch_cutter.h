@@ -14,6 +14,7 @@
 #ifndef COMMON_BATCH_CUTTER_H_
 #define COMMON_BATCH_CUTTER_H_
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -23,14 +24,18 @@
 
 namespace lagrange {
 
+// Far beyond what one job reads, and small enough that no product of counts here overflows.
+inline constexpr int64_t kMaxRecordCount = int64_t{1} << 40;
+inline constexpr int64_t kMaxBatchSize = int64_t{1} << 20;
+
 class BatchCutter {
  public:
   struct Options {
-    // At least 1.
+    // 1 to kMaxRecordCount.
     int64_t record_count = 0;
-    // At least 1.
+    // 1 to kMaxBatchSize.
     int64_t batch_size = 0;
-    // At least 1; rounded up to whole batches.
+    // 1 to 2^31-1; rounded up to whole batches, and never more of them than the records make.
     int64_t examples_per_lease = 0;
     uint64_t seed = 0;
   };
@@ -38,7 +43,9 @@ class BatchCutter {
   // InvalidArgument names the option and its range.
   static absl::StatusOr<BatchCutter> Create(const Options& options);
 
-  // The options that a job (its defaults filled in) and its data's size come to.
+  // The options that a job (its defaults filled in) and its data's size come to. Where the job leaves the lease's size
+  // open it follows from record_count and the declared workers: whoever hands the job on writes examples_per_lease into
+  // it first, so that leases stay what they are when the number of workers changes.
   static Options OptionsFor(const JobSpec& job, int64_t record_count);
 
   int64_t record_count() const { return options_.record_count; }
@@ -59,7 +66,9 @@ class BatchCutter {
 
  private:
   explicit BatchCutter(const Options& options);
-  int64_t RecordAt(int64_t epoch, int64_t position) const;
+  using RoundKeys = std::array<uint64_t, 4>;
+  RoundKeys KeysOf(int64_t epoch) const;
+  int64_t RecordAt(const RoundKeys& keys, int64_t position) const;
 
   Options options_;
   int64_t lease_count_ = 0;

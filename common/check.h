@@ -18,11 +18,11 @@ namespace lagrange::internal {
 
 }  // namespace lagrange::internal
 
-#define CHECK(condition)                                                      \
-  do {                                                                        \
-    if (!(condition)) {                                                       \
-      ::lagrange::internal::CheckFailed(__FILE__, __LINE__, #condition);      \
-    }                                                                         \
+#define CHECK(condition)                                                 \
+  do {                                                                   \
+    if (!(condition)) {                                                  \
+      ::lagrange::internal::CheckFailed(__FILE__, __LINE__, #condition); \
+    }                                                                    \
   } while (false)
 
 #endif  // COMMON_CHECK_H_

@@ -43,7 +43,8 @@ void FillDefaults(JobSpec* job);
 absl::Status ValidateJob(const JobSpec& job);
 
 // SHA-256-independent identity of what a state directory or checkpoint may be continued with: a stable 64-bit hash, in
-// hex, of model, data, seed, batch size, lease size, optimizer (not of epochs, cluster, consistency or paths of outputs).
+// hex, of model, data, seed, batch size, lease size, optimizer (not of epochs, cluster, consistency or paths of
+// outputs).
 std::string JobDigest(const JobSpec& job);
 
 // The known name nearest to a misspelt one (Levenshtein distance at most 1/3 of its length, at least 1), or "".

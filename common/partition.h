@@ -25,19 +25,22 @@ inline constexpr int64_t kMinShardBytes = 64 * 1024;
 // Of one variable; its elements are numbered in int64 and sent in chunks, the bound keeps a typo from allocating.
 inline constexpr int64_t kMaxVariableElements = int64_t{1} << 36;
 inline constexpr int32_t kMaxPsCount = 1024;
+// Of a job. At 64 KiB each that is 64 GiB of parameters; larger models take larger shards.
+inline constexpr int64_t kMaxShardCount = int64_t{1} << 20;
 
 // Elements of a shape; InvalidArgument names the variable when a dimension is under 1 or the product too large.
 absl::StatusOr<int64_t> ElementCount(const VariableSpec& variable);
 
-// The shards of all variables in order, ps_index unset. InvalidArgument: a bad shape, or two variables of one name.
+// The shards of all variables in order, ps_index unset. InvalidArgument: a bad shape, two variables of one name,
+// shard_bytes under kMinShardBytes, or more than kMaxShardCount shards.
 absl::StatusOr<std::vector<ShardPlacement>> CutIntoShards(absl::Span<const VariableSpec> variables,
                                                           int64_t shard_bytes);
 
 // Sets ps_index. REQUIRES: 1 <= ps_count <= kMaxPsCount.
 void PlaceShards(int32_t ps_count, std::vector<ShardPlacement>* shards);
 
-// Whether a map that came over the wire or from a disk is whole: shards numbered 0, 1, ..., covering each variable's rows
-// once, ps known. InvalidArgument names the shard.
+// Whether a map that came over the wire or from a disk is whole: shards numbered 0, 1, ..., covering each variable's
+// rows once, ps known. InvalidArgument names the shard.
 absl::Status ValidateShardMap(const ShardMap& map);
 
 }  // namespace lagrange
