@@ -21,7 +21,8 @@
 namespace lagrange {
 
 // The four fencing numbers and the cut: "term", "generation", "incarnation", "map_version", "cut". Each is committed
-// before it is used and never falls.
+// before it is used and never falls. And "bad_pushes" (batches skipped so far) and "examples_per_lease" (as resolved
+// with the data's size; a restored job takes its checkpoint's).
 struct CounterRecord {
   std::string name;
   uint64_t value = 0;
@@ -48,6 +49,10 @@ struct LeaseRecord {
   int64_t lease = 0;
   // Incarnation of the holder, 0 when it is free again.
   uint64_t holder = 0;
+  // AcquireWork's sequence that it was given under, and the start clock told with it (-1: none), so that a repeat after
+  // a restart of the chief gets the same answer.
+  uint64_t grant_sequence = 0;
+  int64_t start_clock = -1;
   // All its batches are settled and every ps has answered Retire.
   bool retired = false;
 };
