@@ -51,6 +51,11 @@ class PsClient {
   // gradients.variables are read until the answer; versions are echoed. shards empty: all of the ps.
   virtual void Push(int32_t ps_index, uint64_t request_id, const RequestHeader& header,
                     const ParameterLayout& gradients, absl::Span<const uint32_t> shards) = 0;
+
+  // Gives up an outstanding request: once this returns, no byte of its answer is written and its gradients aren't read
+  // (a frame being copied is waited for), so that the memory can serve another request. No callback comes for it,
+  // unless it runs already. An unknown id does nothing.
+  virtual void Forget(int32_t ps_index, uint64_t request_id) = 0;
 };
 
 std::unique_ptr<PsClient> NewPsClient(const PsClientOptions& options, PsClient::ReplyCallback on_reply,
