@@ -1,8 +1,8 @@
 // A model built from a job's layers: computes loss and gradients of a batch.
 //
 // Public: custom models implement it. Caller synchronizes; one instance computes one batch at a time and keeps its
-// activations for the next call, so the step's path doesn't allocate. Parameters and gradients belong to the caller: one
-// pointer to each variable's dense row-major floats, in the order of variables(); gradients never alias parameters.
+// activations for the next call, so the step's path doesn't allocate. Parameters and gradients belong to the caller:
+// one pointer to each variable's dense row-major floats, in the order of variables(); gradients never alias parameters.
 
 #ifndef WORKER_MODEL_MODEL_H_
 #define WORKER_MODEL_MODEL_H_
