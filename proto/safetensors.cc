@@ -8,7 +8,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/crc32c.h"
 #include "common/status.h"
 #include "nlohmann/json.hpp"
 
@@ -24,8 +23,6 @@ constexpr int64_t kAlignmentBytes = 8;
 constexpr int kMaxJsonDepth = 4;
 // More dimensions than any variable has; bounds what a damaged header can make us print.
 constexpr size_t kMaxDimensions = 32;
-// Bytes read at once when checking a file.
-constexpr int64_t kReadBytes = int64_t{1} << 20;
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are written as they lie in memory");
 
@@ -250,39 +247,31 @@ absl::StatusOr<WrittenFile> WriteSafetensors(const std::string& path,
   });
   absl::StatusOr<std::string> header = EncodeHeader(metadata, tensors);
   if (!header.ok()) return Annotate(header.status(), path);
-  ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Open(path));
-  WrittenFile written;
-  const auto append = [&file, &written](absl::string_view bytes) {
-    written.crc32c = ExtendCrc32c(written.crc32c, bytes);
-    written.size_bytes += static_cast<int64_t>(bytes.size());
-    return file->Append(bytes);
-  };
-  RETURN_IF_ERROR(append(*header));
-  for (const TensorSource& tensor : tensors) {
-    RETURN_IF_ERROR(append(absl::string_view(tensor.bytes.data(), tensor.bytes.size())));
-  }
-  RETURN_IF_ERROR(file->Commit());
-  return written;
+  ASSIGN_OR_RETURN(AtomicFileWriter file, AtomicFileWriter::Create(path));
+  RETURN_IF_ERROR(file.Append(*header));
+  for (const TensorSource& tensor : tensors) RETURN_IF_ERROR(file.Append(tensor.bytes));
+  RETURN_IF_ERROR(file.Commit());
+  return WrittenFile{file.size_bytes(), file.crc32c()};
 }
 
-SafetensorsFile::SafetensorsFile(std::string path, std::unique_ptr<ReadableFile> file, SafetensorsHeader header)
+SafetensorsFile::SafetensorsFile(std::string path, InputFile file, SafetensorsHeader header)
     : path_(std::move(path)), file_(std::move(file)), header_(std::move(header)) {
   for (const TensorEntry& tensor : header_.tensors) by_name_[tensor.name] = &tensor;
 }
 
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
-  ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, ReadableFile::Open(path));
-  if (file->size_bytes() < kLengthBytes) {
+  ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
+  if (file.size_bytes() < kLengthBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": ", file->size_bytes(), " bytes are too few for a safetensors file"));
+        absl::StrCat(path, ": ", file.size_bytes(), " bytes are too few for a safetensors file"));
   }
   uint64_t length = 0;
-  RETURN_IF_ERROR(file->ReadAt(0, absl::MakeSpan(reinterpret_cast<char*>(&length), kLengthBytes)));
-  if (absl::Status status = CheckHeaderLength(length, file->size_bytes()); !status.ok()) return Annotate(status, path);
+  RETURN_IF_ERROR(file.ReadAt(0, absl::MakeSpan(reinterpret_cast<char*>(&length), kLengthBytes)));
+  if (absl::Status status = CheckHeaderLength(length, file.size_bytes()); !status.ok()) return Annotate(status, path);
   std::string json(length, '\0');
-  RETURN_IF_ERROR(file->ReadAt(kLengthBytes, absl::MakeSpan(json.data(), json.size())));
+  RETURN_IF_ERROR(file.ReadAt(kLengthBytes, absl::MakeSpan(json.data(), json.size())));
   absl::StatusOr<SafetensorsHeader> header =
-      ParseSafetensorsHeader(json, file->size_bytes() - kLengthBytes - static_cast<int64_t>(length));
+      ParseSafetensorsHeader(json, file.size_bytes() - kLengthBytes - static_cast<int64_t>(length));
   if (!header.ok()) return Annotate(header.status(), path);
   return std::unique_ptr<SafetensorsFile>(new SafetensorsFile(path, std::move(file), *std::move(header)));
 }
@@ -301,21 +290,8 @@ absl::Status SafetensorsFile::ReadFloats(const TensorEntry& tensor, int64_t elem
         path_, ": tensor ", Quoted(tensor.name), " holds ", elements, " elements of type ", TensorTypeName(tensor.type),
         ", but F32 [", element_begin, ", ", element_begin, " + ", count, ") was asked for"));
   }
-  return file_->ReadAt(header_.data_begin + tensor.begin + element_begin * static_cast<int64_t>(sizeof(float)),
-                       absl::MakeSpan(reinterpret_cast<char*>(values.data()), values.size() * sizeof(float)));
-}
-
-absl::StatusOr<WrittenFile> ChecksumFile(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<ReadableFile> file, ReadableFile::Open(path));
-  WrittenFile result;
-  std::string piece;
-  while (result.size_bytes < file->size_bytes()) {
-    piece.resize(static_cast<size_t>(std::min(kReadBytes, file->size_bytes() - result.size_bytes)));
-    RETURN_IF_ERROR(file->ReadAt(result.size_bytes, absl::MakeSpan(piece.data(), piece.size())));
-    result.crc32c = ExtendCrc32c(result.crc32c, piece);
-    result.size_bytes += static_cast<int64_t>(piece.size());
-  }
-  return result;
+  return file_.ReadAt(header_.data_begin + tensor.begin + element_begin * static_cast<int64_t>(sizeof(float)),
+                      absl::MakeSpan(reinterpret_cast<char*>(values.data()), values.size() * sizeof(float)));
 }
 
 }  // namespace lagrange

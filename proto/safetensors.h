@@ -95,17 +95,14 @@ class SafetensorsFile {
   absl::Status ReadFloats(const TensorEntry& tensor, int64_t element_begin, absl::Span<float> values) const;
 
  private:
-  SafetensorsFile(std::string path, std::unique_ptr<ReadableFile> file, SafetensorsHeader header);
+  SafetensorsFile(std::string path, InputFile file, SafetensorsHeader header);
 
   const std::string path_;
-  const std::unique_ptr<ReadableFile> file_;
+  const InputFile file_;
   const SafetensorsHeader header_;
   // Into header_.tensors.
   std::map<absl::string_view, const TensorEntry*> by_name_;
 };
-
-// CRC-32C and size of a whole file, read in pieces.
-absl::StatusOr<WrittenFile> ChecksumFile(const std::string& path);
 
 }  // namespace lagrange
 
