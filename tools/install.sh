@@ -1,0 +1,22 @@
+#!/bin/bash
+# Installs Lagrange below a prefix: bazel run //:install -- --prefix=DIR
+set -euo pipefail
+
+prefix=
+for argument in "$@"; do
+  case $argument in
+    --prefix=?*) prefix=${argument#--prefix=} ;;
+    *) echo "usage: bazel run //:install -- --prefix=DIR (got $argument)" >&2; exit 2 ;;
+  esac
+done
+[ -n "$prefix" ] || { echo "usage: bazel run //:install -- --prefix=DIR" >&2; exit 2; }
+# bazel run changes the directory: a relative prefix is meant from where the user stood.
+case $prefix in /*) ;; *) prefix=${BUILD_WORKING_DIRECTORY:-$PWD}/$prefix ;; esac
+
+install -d "$prefix/bin" "$prefix/share/doc/lagrange" "$prefix/share/lagrange/examples" \
+  "$prefix/share/bash-completion/completions"
+install -m 755 cli/lagrange chief/lagrange-chief ps/lagrange-ps worker/lagrange-worker "$prefix/bin"
+install -m 644 README.md LICENSE NOTICE docs/*.md "$prefix/share/doc/lagrange"
+install -m 644 examples/*.textproto "$prefix/share/lagrange/examples"
+install -m 644 tools/lagrange.bash-completion "$prefix/share/bash-completion/completions/lagrange"
+echo "installed into $prefix: bin/lagrange, bin/lagrange-chief, bin/lagrange-ps, bin/lagrange-worker, share/"
