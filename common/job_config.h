@@ -25,8 +25,8 @@ class FieldLocations;
 
 struct ParsedJob {
   JobSpec spec;
-  // "FILE:LINE:COLUMN" of a field path such as "model.layers[1].dense.units"; "FILE" when it is not in the file.
-  // Copyable; null for jobs that don't come from a text.
+  // "FILE:LINE:COLUMN" of a field path such as "model.layers[1].dense.units", or of the innermost message around it
+  // that is in the file; "FILE" when none is. Copyable; null for jobs that don't come from a text.
   std::shared_ptr<const FieldLocations> locations;
 };
 
@@ -36,7 +36,8 @@ absl::StatusOr<ParsedJob> ParseJob(absl::string_view file_name, const std::strin
 // "FILE:LINE:COLUMN: path" for a message about a field of the job.
 std::string DescribeField(const ParsedJob& job, absl::string_view path);
 
-// Fills in what job.proto says of unset fields. Idempotent. Names layers.
+// Fills in what job.proto says of unset fields. Idempotent. Names layers. Leaves checkpoint.directory (the chief's to
+// choose) and data.examples_per_lease (common/batch_cutter.h knows it once the records are counted).
 void FillDefaults(JobSpec* job);
 
 // Every range that job.proto states. The message begins with the field's path.
@@ -47,7 +48,8 @@ absl::Status ValidateJob(const JobSpec& job);
 // outputs).
 std::string JobDigest(const JobSpec& job);
 
-// The known name nearest to a misspelt one (Levenshtein distance at most 1/3 of its length, at least 1), or "".
+// The known name nearest to a misspelt one (Levenshtein distance, exchanged neighbours counting once, at most 1/3 of
+// its length, at least 1), or "".
 std::string NearestName(absl::string_view misspelt, const std::vector<std::string>& known);
 
 // "asp", "bsp", "ssp" (staleness of the job if it is ssp, else 3) or "ssp:N".
