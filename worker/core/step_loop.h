@@ -10,22 +10,23 @@
 // REGISTER_AGAIN make it drop step, prefetch and lease and register anew. A shard answering LATE makes the batch
 // compute again.
 //
-// Parameters live in two buffers of the shell, 0 and 1: the step's and the prefetched one's.
+// Prefetch: while step c computes, the next batch of the lease is pulled for into the other buffer, and the push of
+// step c goes to a ps only when that ps has answered the prefetched pull. So what is prefetched holds exactly the steps
+// before c, and one worker alone always computes the same. For the same reason the first step of a lease pulls anew:
+// whether the next lease is known in time depends on the chief.
 
 #ifndef WORKER_CORE_STEP_LOOP_H_
 #define WORKER_CORE_STEP_LOOP_H_
 
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <variant>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/batch_cutter.h"
 #include "proto/control_plane.pb.h"
 #include "proto/data_plane.pb.h"
+#include "worker/core/worker_effects.h"
 
 namespace lagrange {
 
@@ -42,81 +43,13 @@ struct StepLoopOptions {
   // Dones are bundled for so long at most.
   absl::Duration report_interval = absl::Milliseconds(200);
   absl::Duration heartbeat_interval = absl::Seconds(1);
-  // The chief may be gone (restarting) for so long before the worker gives up.
+  // The chief may be gone (restarting) for so long before the worker gives up...
   absl::Duration chief_patience = absl::Minutes(5);
+  // ... and for so long before the worker has registered for the first time.
+  absl::Duration startup_timeout = absl::Minutes(5);
+  // A stop request waits so long for the step and the last report; then the lease is handed back without them.
+  absl::Duration stop_patience = absl::Seconds(10);
 };
-
-// ---- effects -------------------------------------------------------------------------------------------------------
-
-// Sends the pull to this ps; the answer's bytes go to parameter buffer `buffer`.
-struct SendPull {
-  int32_t ps_index = 0;
-  uint64_t request_id = 0;
-  RequestHeader header;
-  int buffer = 0;
-};
-
-// Sends the step's gradients of the shards on this ps (all that the map says, or only `shards` when not empty). The
-// gradients stay unchanged until the next StartCompute. Versions to echo are those of parameter buffer `buffer`.
-struct SendPush {
-  int32_t ps_index = 0;
-  uint64_t request_id = 0;
-  RequestHeader header;
-  std::vector<uint32_t> shards;
-  int buffer = 0;
-};
-
-// Gradient of the batch from parameter buffer `buffer`, checked finite; comes back as OnComputed.
-struct StartCompute {
-  BatchKey key;
-  int buffer = 0;
-};
-
-// Evaluate the records with the parameters in `buffer` (pulled at the task's cut); comes back as OnEvaluated.
-struct StartEvaluation {
-  EvaluationTask task;
-  int buffer = 0;
-};
-
-// The job's map changed: connect to these ps, lay out parameters. Synchronous, nothing comes back.
-struct UseShardMap {
-  ShardMap map;
-};
-
-// Calls to the chief; the answers come back through On...Response with the same call_id.
-struct CallRegister {
-  uint64_t call_id = 0;
-};
-struct CallHeartbeat {
-  uint64_t call_id = 0;
-  HeartbeatRequest request;
-};
-struct CallAcquireWork {
-  uint64_t call_id = 0;
-  AcquireWorkRequest request;
-};
-struct CallReportBatches {
-  uint64_t call_id = 0;
-  ReportBatchesRequest request;
-};
-struct CallReportEvaluation {
-  uint64_t call_id = 0;
-  ReportEvaluationRequest request;
-};
-struct CallLeave {
-  uint64_t call_id = 0;
-  LeaveRequest request;
-};
-
-// The process may end with this status (OK: exit 0).
-struct WorkerExit {
-  absl::Status status;
-};
-
-using WorkerEffect = std::variant<SendPull, SendPush, StartCompute, StartEvaluation, UseShardMap, CallRegister,
-                                  CallHeartbeat, CallAcquireWork, CallReportBatches, CallReportEvaluation, CallLeave,
-                                  WorkerExit>;
-using WorkerEffects = std::vector<WorkerEffect>;
 
 // ---- events --------------------------------------------------------------------------------------------------------
 
@@ -143,8 +76,8 @@ class StepLoop {
   virtual void Start(absl::Time now, WorkerEffects* effects) = 0;
   // The job's leases and batches. REQUIRES: called before OnRegisterResponse(REGISTERED).
   virtual void UseCutter(const BatchCutter& cutter) = 0;
-  // REGISTERED (again after REGISTER_AGAIN), REFUSED_REGISTRATION or JOB_IS_COMPLETE; JOB is handled by the shell, which
-  // builds the model and registers again within the same call.
+  // REGISTERED (again after REGISTER_AGAIN), REFUSED_REGISTRATION or JOB_IS_COMPLETE; JOB is handled by the shell,
+  // which builds the model and registers again within the same call.
   virtual void OnRegisterResponse(uint64_t call_id, const RegisterResponse& response, absl::Time now,
                                   WorkerEffects* effects) = 0;
   virtual void OnHeartbeatResponse(uint64_t call_id, const HeartbeatResponse& response, absl::Time now,
