@@ -21,7 +21,8 @@ void MomentumUpdate(int64_t n, float learning_rate, float momentum, bool nestero
 
 // Kingma and Ba, ICLR 2015, algorithm 1, in the form of its section 2's last paragraph: step_size =
 // learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t) and epsilon_hat = epsilon * sqrt(1 - beta2^t) are the caller's, so
-// that out = in - step_size * m' / (sqrt(v') + epsilon_hat) is algorithm 1 exactly.
+// that out = in - step_size * m' / (sqrt(v') + epsilon_hat) is algorithm 1 exactly. Where the denominator is 0 (no
+// gradient yet and no epsilon) the element doesn't move.
 struct AdamStep {
   float step_size;
   float epsilon_hat;
@@ -38,6 +39,9 @@ int64_t FirstNonFinite(int64_t n, const float* x);
 
 // sum += scale * x.
 void ScaledAdd(int64_t n, float scale, const float* x, float* sum);
+
+// mean = keep * mean + scale * x; x doesn't alias mean. With keep + scale = 1 it can't overflow where a sum would.
+void Blend(int64_t n, float keep, float scale, const float* x, float* mean);
 
 }  // namespace lagrange::kernels
 
