@@ -36,7 +36,10 @@ void CollectPositions(const TextFormat::ParseInfoTree& tree, const Descriptor& m
       const TextFormat::ParseLocation location = tree.GetLocation(field, i);
       if (location.line < 0) break;
       const std::string path = absl::StrCat(prefix, field->name(), i < 0 ? "" : absl::StrCat("[", i, "]"));
-      positions->emplace(path, TextPosition{location.line + 1, location.column + 1});
+      const TextPosition position = {location.line + 1, location.column + 1};
+      positions->emplace(path, position);
+      // Elements of a list in brackets have no position of their own.
+      if (i == 0) positions->emplace(absl::StrCat(prefix, field->name()), position);
       if (field->message_type() != nullptr) {
         const TextFormat::ParseInfoTree* nested = tree.GetTreeForNested(field, i);
         if (nested != nullptr) CollectPositions(*nested, *field->message_type(), absl::StrCat(path, "."), positions);
@@ -67,26 +70,35 @@ class FieldTracker {
       outer_lists_.push_back(std::exchange(lists_, 0));
       outer_fields_.push_back(current_);
       expects_value_ = false;
+      open_ = false;
     } else if ((token.text == "}" || token.text == ">") && messages_.size() > 1) {
       messages_.pop_back();
       lists_ = outer_lists_.back();
       outer_lists_.pop_back();
       current_ = outer_fields_.back();
       outer_fields_.pop_back();
+      open_ = lists_ > 0;
     } else if (token.text == "[") {
       ++lists_;
     } else if (token.text == "]" && lists_ > 0) {
       --lists_;
       expects_value_ = false;
+      open_ = lists_ > 0;
     } else if (token.text == "," && lists_ > 0) {
       ++messages_.back().counts[current_.name];
       ++current_.index;
     } else if (token.text != "-") {
       expects_value_ = false;
+      open_ = lists_ > 0;
     }
+    previous_position_ = {token.line + 1, token.column + 1};
   }
 
-  FieldAtPosition Current() const { return {Path(), current_.name_position, current_.field}; }
+  FieldAtPosition Current() const {
+    if (open_) return {Path(), current_.name_position, previous_position_, current_.field};
+    const std::string& prefix = messages_.back().prefix;
+    return {prefix.substr(0, prefix.empty() ? 0 : prefix.size() - 1), previous_position_, previous_position_, nullptr};
+  }
 
  private:
   struct OpenMessage {
@@ -111,6 +123,7 @@ class FieldTracker {
     current_.field = message.type == nullptr ? nullptr : message.type->FindFieldByName(token.text);
     current_.index = message.counts[token.text]++;
     current_.name_position = {token.line + 1, token.column + 1};
+    open_ = true;
   }
 
   std::string Path() const {
@@ -124,6 +137,9 @@ class FieldTracker {
   Field current_;
   int lists_ = 0;
   bool expects_value_ = false;
+  // A field has been named and not yet been given its value.
+  bool open_ = false;
+  TextPosition previous_position_;
 };
 
 // What is in the message's quotes: 'has no field named "x".' has ["lagrange.JobSpec", "x"].
@@ -201,15 +217,24 @@ FieldAtPosition FindFieldAt(absl::string_view text, TextPosition position) {
 
 std::string DescribeTextError(absl::string_view file_name, absl::string_view text, TextPosition position,
                               absl::string_view message) {
-  const FieldAtPosition at = FindFieldAt(text, position);
+  FieldAtPosition at = FindFieldAt(text, position);
   std::string problem = WithLowerCase(Shown(message));
-  if (absl::StrContains(message, "has no field named")) {
-    const std::vector<std::string> quoted = Quoted(message);
-    if (quoted.size() == 2) problem = DescribeUnknownField(quoted[0], quoted[1]);
+  const bool about_name = absl::StrContains(message, "has no field named") ||
+                          absl::StrContains(message, "specified multiple times") ||
+                          absl::StrContains(message, "is specified along with");
+  if (about_name) {
     // The parser stands behind the name already.
     position = at.name_position;
-  } else if (const std::string got = WrongValue(message); !got.empty() && at.field != nullptr) {
-    problem = absl::StrCat("expected ", DescribeExpectedValue(*at.field), ", got ", got);
+    const std::vector<std::string> quoted = Quoted(message);
+    if (quoted.size() == 2 && at.field == nullptr) problem = DescribeUnknownField(quoted[0], quoted[1]);
+  } else if (absl::StartsWith(message, "Invalid value for boolean field")) {
+    // It stands behind the value: the field at hand is that of the token before.
+    position = at.previous_position;
+    at = FindFieldAt(text, position);
+  }
+  if (const std::string got = WrongValue(message); !got.empty() && at.field != nullptr) {
+    problem =
+        absl::StrCat("expected ", DescribeExpectedValue(*at.field), ", got ", got == "-" ? "a negative number" : got);
   }
   return absl::StrCat(file_name, ":", position.line, ":", position.column, ": ", at.path, at.path.empty() ? "" : ": ",
                       problem);

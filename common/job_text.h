@@ -39,13 +39,14 @@ class FieldLocations {
 struct FieldAtPosition {
   // "model.layers[1].dense.units"
   std::string path;
-  // Where its name stands.
+  // Where its name stands, and the token before the position.
   TextPosition name_position;
-  // Null when the field is unknown.
+  TextPosition previous_position;
+  // Null when the field is unknown, or when a field's name was due: then path is the message around it.
   const google::protobuf::FieldDescriptor* field = nullptr;
 };
 
-// The field whose name or value the token at the position is, or ends.
+// The field whose value was due at the position.
 FieldAtPosition FindFieldAt(absl::string_view text, TextPosition position);
 
 // "FILE:LINE:COLUMN: path: what was expected, what was found", from the parser's message.
