@@ -1,34 +1,27 @@
 #include "proto/manifest_file.h"
 
-#include <fcntl.h>
 #include <google/protobuf/util/json_util.h>
-#include <isa-l/crc.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cmath>
-#include <cstring>
-#include <filesystem>
+#include <algorithm>
 #include <set>
-#include <system_error>
+#include <utility>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/crc32c.h"
+#include "common/file_system.h"
 #include "common/status.h"
 #include "common/version.h"
-#include "proto/durable_file.h"
 
 namespace lagrange {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr absl::string_view kCheckpointFileSuffix = ".safetensors";
+constexpr int64_t kChecksumBlockBytes = 1 << 20;
 
-std::string ManifestPath(const std::string& directory) { return (fs::path(directory) / kManifestName).string(); }
+std::string ManifestPath(const std::string& directory) { return JoinPath(directory, kManifestName); }
 
 absl::Status FieldError(const std::string& where, absl::string_view field, absl::string_view expected,
                         absl::string_view got) {
@@ -110,39 +103,37 @@ absl::Status ValidateLedger(const std::string& where, const CutLedger& ledger) {
   return absl::OkStatus();
 }
 
-absl::Status CheckOneFile(const std::string& directory, const CheckpointFile& file, FileCheck check) {
-  const std::string path = (fs::path(directory) / file.name()).string();
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) {
+absl::Status CheckOneFile(const std::string& directory, const CheckpointFile& entry, FileCheck check) {
+  const std::string path = JoinPath(directory, entry.name());
+  const absl::StatusOr<InputFile> file = InputFile::Open(path);
+  if (absl::IsNotFound(file.status())) {
     return absl::NotFoundError(absl::StrCat(path, ": the checkpoint's manifest names this file, but it is missing"));
   }
-  const uintmax_t size = fs::file_size(path, error);
-  if (error) return absl::InternalError(absl::StrCat(path, ": cannot read the size: ", error.message()));
-  if (size != static_cast<uintmax_t>(file.size_bytes())) {
-    return absl::DataLossError(absl::StrCat(path, ": expected ", file.size_bytes(), " bytes, got ", size));
+  RETURN_IF_ERROR(file.status());
+  if (file->size_bytes() != entry.size_bytes()) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": expected ", entry.size_bytes(), " bytes, got ", file->size_bytes()));
   }
   if (check == FileCheck::kSizes) return absl::OkStatus();
   ASSIGN_OR_RETURN(const uint32_t crc32c, Crc32cOfFile(path));
-  if (crc32c != file.crc32c()) {
+  if (crc32c != entry.crc32c()) {
     return absl::DataLossError(absl::StrCat(path, ": the file is damaged: expected crc32c ",
-                                            absl::Hex(file.crc32c(), absl::kZeroPad8), ", got ",
+                                            absl::Hex(entry.crc32c(), absl::kZeroPad8), ", got ",
                                             absl::Hex(crc32c, absl::kZeroPad8)));
   }
   return absl::OkStatus();
 }
 
-absl::Status RemoveFile(const fs::path& path) {
-  std::error_code error;
-  fs::remove(path, error);
-  if (error) return absl::InternalError(absl::StrCat(path.string(), ": cannot remove: ", error.message()));
-  return absl::OkStatus();
+absl::Status RemoveIfThere(const std::string& path) {
+  const absl::Status status = RemoveFile(path);
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
 }  // namespace
 
 absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& directory) {
   const std::string path = ManifestPath(directory);
-  absl::StatusOr<std::string> text = ReadWholeFile(path, kMaxManifestBytes);
+  absl::StatusOr<std::string> text = ReadFile(path, kMaxManifestBytes);
   if (absl::IsNotFound(text.status())) {
     return absl::NotFoundError(
         absl::StrCat(directory, ": not a checkpoint: it has no ", kManifestName, ", which is written last"));
@@ -193,45 +184,41 @@ absl::Status WriteManifest(const std::string& directory, const CheckpointManifes
   }
   // The files' own names must last before the name that lists them.
   RETURN_IF_ERROR(SyncDirectory(directory));
-  RETURN_IF_ERROR(WriteFileDurably(path, text));
+  RETURN_IF_ERROR(WriteFileAtomically(path, text));
   // The directory's entry in its parent, which may be new.
-  const fs::path parent = fs::path(directory).lexically_normal().parent_path();
-  return SyncDirectory(parent.empty() ? "." : parent.string());
+  return SyncDirectory(DirectoryOf(directory));
 }
 
 absl::Status DeleteCheckpoint(const std::string& directory) {
-  std::error_code error;
-  if (!fs::is_directory(directory, error)) return absl::OkStatus();
-  RETURN_IF_ERROR(RemoveFile(ManifestPath(directory)));
+  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(directory);
+  if (absl::IsNotFound(names.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(names.status());
+  RETURN_IF_ERROR(RemoveIfThere(ManifestPath(directory)));
   RETURN_IF_ERROR(SyncDirectory(directory));
-  std::vector<fs::path> files;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    // Temporary files of a write that a crash cut short have the suffix within their names.
-    if (absl::StrContains(name, kCheckpointFileSuffix) || absl::StartsWith(name, kManifestName)) {
-      files.push_back(it->path());
+  bool empty = true;
+  for (const std::string& name : *names) {
+    // Temporary files of a write that a crash cut short have the final name within theirs.
+    if (absl::StrContains(name, kCheckpointFileSuffix) || absl::StrContains(name, kManifestName)) {
+      RETURN_IF_ERROR(RemoveIfThere(JoinPath(directory, name)));
+    } else {
+      empty = false;
     }
   }
-  if (error) return absl::InternalError(absl::StrCat(directory, ": cannot list: ", error.message()));
-  for (const fs::path& file : files) RETURN_IF_ERROR(RemoveFile(file));
-  // Fails when somebody else's file lies there, which then stays.
-  fs::remove(directory, error);
-  return absl::OkStatus();
+  return empty ? RemoveDirectory(directory) : absl::OkStatus();
 }
 
 absl::StatusOr<uint32_t> Crc32cOfFile(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return absl::NotFoundError(absl::StrCat(path, ": cannot open: ", std::strerror(errno)));
-  absl::Cleanup close = [fd] { ::close(fd); };
-  std::vector<unsigned char> block(1 << 20);
-  uint32_t crc = 0xffffffffu;
-  while (true) {
-    const ssize_t got = ::read(fd, block.data(), block.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return absl::InternalError(absl::StrCat(path, ": cannot read: ", std::strerror(errno)));
-    if (got == 0) return ~crc;
-    crc = crc32_iscsi(block.data(), static_cast<int>(got), crc);
+  ASSIGN_OR_RETURN(const InputFile file, InputFile::Open(path));
+  std::vector<char> block(static_cast<size_t>(std::min(kChecksumBlockBytes, file.size_bytes())));
+  uint32_t crc = 0;
+  for (int64_t offset = 0; offset < file.size_bytes();) {
+    const int64_t count = std::min<int64_t>(kChecksumBlockBytes, file.size_bytes() - offset);
+    const absl::Span<char> part = absl::MakeSpan(block).first(static_cast<size_t>(count));
+    RETURN_IF_ERROR(file.ReadAt(offset, part));
+    crc = Crc32c(part, crc);
+    offset += count;
   }
+  return crc;
 }
 
 }  // namespace lagrange

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "absl/strings/match.h"
+#include "common/file_system.h"
 #include "common/version.h"
-#include "proto/durable_file.h"
 
 namespace lagrange {
 namespace {
@@ -71,7 +71,7 @@ TEST_F(ManifestFile, WrittenManifestReadsBackEqual) {
 
 TEST_F(ManifestFile, JsonHasProtoFieldNames) {
   ASSERT_TRUE(WriteManifest(directory_, Example()).ok());
-  const auto text = ReadWholeFile(directory_ + "/manifest.json", 1 << 20);
+  const auto text = ReadFile(directory_ + "/manifest.json", 1 << 20);
   ASSERT_TRUE(text.ok()) << text.status();
   EXPECT_TRUE(absl::StrContains(*text, "\"format_version\": 1")) << *text;
 }
