@@ -20,6 +20,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "proto/control_plane.pb.h"
@@ -56,9 +57,11 @@ struct PsEffects {
   std::vector<PushAnswer> pushes;
 };
 
-struct NullMutex {
-  void Lock() {}
-  void Unlock() {}
+// For a caller that synchronizes.
+class ABSL_LOCKABLE NullMutex {
+ public:
+  void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() {}
+  void Unlock() ABSL_UNLOCK_FUNCTION() {}
 };
 
 // Not a template itself, so that shells, tests and the simulation can hold either instantiation.
@@ -70,8 +73,8 @@ class Engine {
   // Also answers requests that the command sets free (evictions, joins, cuts). Errors by code: FailedPrecondition
   // (another incarnation, or no shards installed), Aborted (older term or generation), InvalidArgument (the command is
   // malformed; nothing changed). Disks are the shell's: for WriteCheckpoint Execute only checks term, generation,
-  // incarnation and that the cut is held, and the shell then writes GetFork's shards; an InstallShards with a restore is
-  // refused here: the shell reads the files and calls Restore instead. ShutDown only answers.
+  // incarnation and that the cut is held, and the shell then writes GetFork's shards; an InstallShards with a restore
+  // is refused here: the shell reads the files and calls Restore instead. ShutDown only answers.
   virtual absl::StatusOr<PsCommandResult> Execute(const PsCommand& command, PsEffects* effects) = 0;
 
   // InstallShards from a checkpoint: `shards` are the snapshots of exactly the map's shards of this ps, any order
@@ -89,15 +92,17 @@ class Engine {
 
   // First of a push: checks the header, takes over clock and stamp (raising the cut). True: go on with ApplyPart for
   // each part, then EndPush. False: effects hold the refusal, drop the parts.
-  virtual bool BeginPush(const RequestHeader& header, uint64_t request_id, RequestToken token,
-                         PsEffects* effects) = 0;
+  virtual bool BeginPush(const RequestHeader& header, uint64_t request_id, RequestToken token, PsEffects* effects) = 0;
 
   // One shard's part, whole: gradient has the shard's element count (else InvalidArgument), and is finite (else
-  // InvalidArgument, "shard 3 of dense_0/kernel: gradient element 17 is nan"): nothing is applied of it then.
+  // InvalidArgument, "shard 3 of dense_0/kernel: gradient element 17 is nan"): nothing is applied of it then. MOVED
+  // when the shards have been installed anew since BeginPush: EndPush then answers why. ResourceExhausted: no memory,
+  // or a bound of ps/core/shard.h; nothing is applied.
   virtual absl::StatusOr<ShardResult> ApplyPart(const RequestHeader& header, uint32_t shard, uint64_t pulled_version,
                                                 absl::Span<const float> gradient) = 0;
 
-  // All parts have been given. Answers at once, or under bsp when the round closes.
+  // All parts have been given. Answers at once, or under bsp when the round closes. A reply's cut is the ps's after the
+  // operation, so a cut above it has the operation in its forks.
   virtual void EndPush(const RequestHeader& header, uint64_t request_id, RequestToken token,
                        std::vector<ShardResult> results, PsEffects* effects) = 0;
 
@@ -107,8 +112,10 @@ class Engine {
   // ---- for the shell ----
   // Elements of a shard, or NotFound. For sizing receive buffers before bytes are taken.
   virtual absl::StatusOr<int64_t> ElementCountOf(uint32_t shard) const = 0;
-  // The fork of a cut (shard order), or NotFound.
+  // The fork of a cut (shard order), or NotFound: never seen, released, or pushed out by Shard::kMaxForks younger ones.
   virtual absl::StatusOr<std::vector<ShardSnapshot>> GetFork(uint64_t cut) const = 0;
+  // Every shard as it is now, in shard order: for checkers outside (tests/simulation).
+  virtual std::vector<ShardSnapshot> Snapshot() const = 0;
   // Since the start, for heartbeats.
   virtual StalenessStatistics Staleness() const = 0;
   virtual int64_t LargestClock() const = 0;
@@ -119,9 +126,10 @@ struct EngineOptions {
   int64_t max_waiting_pulls = 8192;
 };
 
-// With absl::Mutex it is thread-safe; with NullMutex the caller synchronizes. Defined in engine.cc for both.
-std::unique_ptr<Engine> NewThreadSafeEngine(const EngineOptions& options);
+// The caller synchronizes: NullMutex. Target :engine.
 std::unique_ptr<Engine> NewSingleThreadEngine(const EngineOptions& options);
+// Thread-safe: absl::Mutex. Target :engine_thread_safe, apart because no core may link a mutex.
+std::unique_ptr<Engine> NewThreadSafeEngine(const EngineOptions& options);
 
 }  // namespace lagrange
 
