@@ -37,13 +37,14 @@ struct PsClientOptions {
 
 class PsClient {
  public:
+  // kind: PULL_REPLY or PUSH_REPLY.
   using ReplyCallback = std::function<void(int32_t ps_index, uint64_t request_id, FrameKind kind, const ReplyHeader&)>;
   using ReconnectedCallback = std::function<void(int32_t ps_index)>;
 
   virtual ~PsClient() = default;
 
-  // Connects to the map's ps (keeping connections whose address and incarnation are unchanged). InvalidArgument: the map
-  // is malformed.
+  // Connects to the map's ps (keeping connections whose address and incarnation are unchanged). InvalidArgument: the
+  // map is malformed.
   virtual absl::Status UseShardMap(const ShardMap& map) = 0;
 
   virtual void Pull(int32_t ps_index, uint64_t request_id, const RequestHeader& header,
@@ -54,7 +55,7 @@ class PsClient {
 
   // Gives up an outstanding request: once this returns, no byte of its answer is written and its gradients aren't read
   // (a frame being copied is waited for), so that the memory can serve another request. No callback comes for it,
-  // unless it runs already. An unknown id does nothing.
+  // unless it runs already. An unknown id does nothing. May wait for the network: not from a callback.
   virtual void Forget(int32_t ps_index, uint64_t request_id) = 0;
 };
 
