@@ -95,8 +95,7 @@ class ChiefCore {
 
   virtual RegisterResponse Register(const RegisterRequest& request, absl::Time now, ChiefEffects* effects) = 0;
   virtual HeartbeatResponse Heartbeat(const HeartbeatRequest& request, absl::Time now, ChiefEffects* effects) = 0;
-  virtual AcquireWorkResponse AcquireWork(const AcquireWorkRequest& request, absl::Time now,
-                                          ChiefEffects* effects) = 0;
+  virtual AcquireWorkResponse AcquireWork(const AcquireWorkRequest& request, absl::Time now, ChiefEffects* effects) = 0;
   virtual ReportBatchesResponse ReportBatches(const ReportBatchesRequest& request, absl::Time now,
                                               ChiefEffects* effects) = 0;
   virtual ReportEvaluationResponse ReportEvaluation(const ReportEvaluationRequest& request, absl::Time now,
@@ -111,7 +110,8 @@ class ChiefCore {
   virtual void Tick(absl::Time now, ChiefEffects* effects) = 0;
   virtual absl::Time next_tick() const = 0;
 
-  // Asks the job to stop (SIGTERM to the chief): no new lease is given; a cut is written when the open steps are done.
+  // SIGTERM to the chief: this process ends (ExitAction, Cancelled) with its state kept, and a chief started on that
+  // state goes on; members wait for it. Afterwards calls are still answered, but nothing is begun.
   virtual void RequestStop(absl::Time now, ChiefEffects* effects) = 0;
 };
 
