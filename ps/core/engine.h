@@ -70,11 +70,12 @@ class Engine {
   virtual ~Engine() = default;
 
   // ---- control (from the chief) ----
-  // Also answers requests that the command sets free (evictions, joins, cuts). Errors by code: FailedPrecondition
-  // (another incarnation, or no shards installed), Aborted (older term or generation), InvalidArgument (the command is
-  // malformed; nothing changed). Disks are the shell's: for WriteCheckpoint Execute only checks term, generation,
-  // incarnation and that the cut is held, and the shell then writes GetFork's shards; an InstallShards with a restore
-  // is refused here: the shell reads the files and calls Restore instead. ShutDown only answers.
+  // Also answers requests that the command sets free (evictions, joins, cuts). Errors by code: Unavailable (SetIdentity
+  // hasn't been called: send again), FailedPrecondition (another incarnation, or no shards installed), Aborted (older
+  // term or generation), InvalidArgument (the command is malformed; nothing changed). Disks are the shell's: for
+  // WriteCheckpoint Execute only checks term, generation, incarnation and that the cut is held, and the shell then
+  // writes GetFork's shards; an InstallShards with a restore is refused here: the shell reads the files and calls
+  // Restore instead. ShutDown only answers.
   virtual absl::StatusOr<PsCommandResult> Execute(const PsCommand& command, PsEffects* effects) = 0;
 
   // InstallShards from a checkpoint: `shards` are the snapshots of exactly the map's shards of this ps, any order

@@ -17,6 +17,10 @@ void EngineImpl<Mutex>::SetIdentity(uint64_t incarnation, uint64_t term, uint64_
 
 template <typename Mutex>
 absl::Status EngineImpl<Mutex>::CheckCommand(const PsCommand& command) {
+  if (identity_.incarnation == 0) {
+    // The chief has registered this ps, but the answer that tells it so is still under way: not refused, only early.
+    return absl::UnavailableError("this ps has not heard of its registration yet");
+  }
   if (command.incarnation() != identity_.incarnation) {
     return absl::FailedPreconditionError(absl::StrCat("the command is for incarnation ", command.incarnation(),
                                                       ", this ps is incarnation ", identity_.incarnation));
