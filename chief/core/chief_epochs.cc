@@ -96,7 +96,7 @@ void ChiefMachine::OnPsResult(uint64_t command_id, const absl::StatusOr<PsComman
   const OutgoingPsCommand* outstanding = commands_->Find(command_id);
   // A repeat of an answer that was dealt with.
   if (outstanding == nullptr) return;
-  if (!result.ok() && PsCommands::MayPass(outstanding->command, result.status())) {
+  if (!result.ok() && commands_->MayPass(command_id, result.status())) {
     return commands_->RetryLater(command_id, now);
   }
   const OutgoingPsCommand sent = *outstanding;

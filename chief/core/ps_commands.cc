@@ -8,6 +8,8 @@ namespace {
 
 // A refused connection fails at once; without a pause a ps that restarts would be asked thousands of times a second.
 constexpr int kPausesPerTimeout = 4;
+// With the default pause 5 s: longer than a repeated registration takes.
+constexpr int kMaxRefusals = 10;
 
 }  // namespace
 
@@ -44,6 +46,7 @@ void PsCommands::RetryLater(uint64_t command_id, absl::Time now) {
   const auto found = outstanding_.find(command_id);
   if (found == outstanding_.end()) return;
   found->second.resend_at = now + options_.command_timeout / kPausesPerTimeout;
+  ++found->second.failures;
 }
 
 void PsCommands::Resend(absl::Time now, ChiefEffects* effects) {
@@ -67,7 +70,8 @@ int64_t PsCommands::OutstandingOf(int32_t ps_index) const {
                        [ps_index](const auto& item) { return item.second.outgoing.ps_index == ps_index; });
 }
 
-bool PsCommands::MayPass(const PsCommand& command, const absl::Status& status) {
+bool PsCommands::MayPass(uint64_t command_id, const absl::Status& status) const {
+  const Outstanding& entry = outstanding_.at(command_id);
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
@@ -75,9 +79,11 @@ bool PsCommands::MayPass(const PsCommand& command, const absl::Status& status) {
     case absl::StatusCode::kAborted:
       return true;
     case absl::StatusCode::kFailedPrecondition:
-      // Not installed yet, or a process that has just replaced the ps: its registration or its lapse decides. But for
-      // the disk commands it is what the ps says of the checkpoint.
-      return !command.has_write_checkpoint() && !command.has_install_shards();
+      // A process that doesn't know its incarnation yet, for the answer to its registration is under way, or one that
+      // has just replaced the ps: its registration or its lapse decides. But of a disk command it may be what the ps
+      // says of the checkpoint, which stays true.
+      return (!entry.outgoing.command.has_write_checkpoint() && !entry.outgoing.command.has_install_shards()) ||
+             entry.failures < kMaxRefusals;
     default:
       return false;
   }

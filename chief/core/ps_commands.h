@@ -51,12 +51,14 @@ class PsCommands {
   int64_t OutstandingOf(int32_t ps_index) const;
 
   // Whether sending the command again can help: the ps or the network was away, or the ps isn't ready yet.
-  static bool MayPass(const PsCommand& command, const absl::Status& status);
+  // REQUIRES: Find(command_id) isn't null.
+  bool MayPass(uint64_t command_id, const absl::Status& status) const;
 
  private:
   struct Outstanding {
     OutgoingPsCommand outgoing;
     absl::Time resend_at;
+    int failures = 0;
   };
 
   Options options_;
