@@ -17,8 +17,18 @@ constexpr int kLeaveAttempts = 3;
 
 }  // namespace
 
+Lookahead LookaheadFor(const JobSpec& job) {
+  const ConsistencySpec& consistency = job.consistency();
+  const bool lockstep = consistency.has_bsp() || (consistency.has_ssp() && consistency.ssp().staleness() == 0);
+  Lookahead lookahead;
+  lookahead.prefetch = job.prefetch() && !lockstep;
+  lookahead.acquire_ahead = !consistency.has_bsp();
+  return lookahead;
+}
+
 StepLoopState::StepLoopState(const StepLoopOptions& options)
     : options_(options),
+      lookahead_{options.prefetch, options.acquire_ahead},
       calls_(options.chief_timeout),
       reports_(options.report_interval),
       heartbeat_interval_(options.heartbeat_interval) {}

@@ -26,15 +26,26 @@
 #include "common/batch_cutter.h"
 #include "proto/control_plane.pb.h"
 #include "proto/data_plane.pb.h"
+#include "proto/job.pb.h"
 #include "worker/core/worker_effects.h"
 
 namespace lagrange {
 
-struct StepLoopOptions {
-  // Pull for the next step while this one computes. The caller sets it false under bsp and ssp{0}.
+// How far a worker may run ahead of itself.
+struct Lookahead {
+  // Pull for the next step while this one computes. False under bsp and ssp{0}: it counts as one clock of staleness.
   bool prefetch = true;
   // Ask for the next lease while the last batch of this one is computed. False under bsp: its leases are given out in
   // rounds.
+  bool acquire_ahead = true;
+};
+
+// What a job (its defaults filled in) allows.
+Lookahead LookaheadFor(const JobSpec& job);
+
+struct StepLoopOptions {
+  // See Lookahead.
+  bool prefetch = true;
   bool acquire_ahead = true;
   // Pulls and pushes.
   absl::Duration request_timeout = absl::Seconds(20);
@@ -76,6 +87,8 @@ class StepLoop {
   virtual void Start(absl::Time now, WorkerEffects* effects) = 0;
   // The job's leases and batches. REQUIRES: called before OnRegisterResponse(REGISTERED).
   virtual void UseCutter(const BatchCutter& cutter) = 0;
+  // In place of the options', when the job is known only by now. REQUIRES: as UseCutter.
+  virtual void UseLookahead(const Lookahead& lookahead) = 0;
   // REGISTERED (again after REGISTER_AGAIN), REFUSED_REGISTRATION or JOB_IS_COMPLETE; JOB is handled by the shell,
   // which builds the model and registers again within the same call.
   virtual void OnRegisterResponse(uint64_t call_id, const RegisterResponse& response, absl::Time now,

@@ -184,7 +184,7 @@ StepLoopState::Ask StepLoopState::WantedWork() const {
   if (idle) return reports_.empty() ? Ask::kWork : Ask::kNothing;
   if (wants_map_ || map_.version() == 0) return Ask::kAhead;
   const bool last_batch = step_ && lease_ && lease_->todo.empty();
-  return options_.acquire_ahead && last_batch && granted_.empty() ? Ask::kAhead : Ask::kNothing;
+  return lookahead_.acquire_ahead && last_batch && granted_.empty() ? Ask::kAhead : Ask::kNothing;
 }
 
 absl::Time StepLoopState::AcquireDue() const {

@@ -27,6 +27,7 @@ class StepLoopState : public StepLoop {
 
   void Start(absl::Time now, WorkerEffects* effects) override;
   void UseCutter(const BatchCutter& cutter) override { cutter_ = cutter; }
+  void UseLookahead(const Lookahead& lookahead) override { lookahead_ = lookahead; }
   void OnRegisterResponse(uint64_t call_id, const RegisterResponse& response, absl::Time now,
                           WorkerEffects* effects) override;
   void OnHeartbeatResponse(uint64_t call_id, const HeartbeatResponse& response, absl::Time now,
@@ -146,6 +147,7 @@ class StepLoopState : public StepLoop {
   int FreeBuffer() const;
 
   const StepLoopOptions options_;
+  Lookahead lookahead_;
   std::optional<BatchCutter> cutter_;
   Phase phase_ = Phase::kNew;
   absl::Status exit_status_;

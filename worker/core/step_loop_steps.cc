@@ -49,7 +49,7 @@ void StepLoopState::BeginStep() {
 }
 
 void StepLoopState::BeginPrefetch() {
-  if (!options_.prefetch || stop_deadline_ || prefetch_ || !lease_ || lease_->todo.empty()) return;
+  if (!lookahead_.prefetch || stop_deadline_ || prefetch_ || !lease_ || lease_->todo.empty()) return;
   prefetch_.emplace();
   BeginPull(&*prefetch_, clock_ + 1, 0);
 }

@@ -291,5 +291,24 @@ TEST(StepLoop, EvaluationOfAFreedCutIsAbandoned) {
   EXPECT_FALSE(driver.Has<StartEvaluation>());
 }
 
+TEST(Lookahead, FollowsConsistencyAndJob) {
+  JobSpec job;
+  job.set_prefetch(true);
+  job.mutable_consistency()->mutable_asp();
+  EXPECT_TRUE(LookaheadFor(job).prefetch);
+  EXPECT_TRUE(LookaheadFor(job).acquire_ahead);
+  job.mutable_consistency()->mutable_ssp()->set_staleness(1);
+  EXPECT_TRUE(LookaheadFor(job).prefetch);
+  job.mutable_consistency()->mutable_ssp()->set_staleness(0);
+  EXPECT_FALSE(LookaheadFor(job).prefetch);
+  EXPECT_TRUE(LookaheadFor(job).acquire_ahead);
+  job.mutable_consistency()->mutable_bsp();
+  EXPECT_FALSE(LookaheadFor(job).prefetch);
+  EXPECT_FALSE(LookaheadFor(job).acquire_ahead);
+  job.mutable_consistency()->mutable_asp();
+  job.set_prefetch(false);
+  EXPECT_FALSE(LookaheadFor(job).prefetch);
+}
+
 }  // namespace
 }  // namespace lagrange
