@@ -1,5 +1,5 @@
 // Plain loops that the compiler vectorizes. Bias and ReLU stay two passes: a layer's output of a batch lies in L2, and
-// both together are under 1% of the matrix product before them.
+// both together take 2% of the time of the matrix product before them.
 
 #include <algorithm>
 
@@ -45,13 +45,7 @@ absl::Status ReluGradient(int64_t n, const float* y, const float* dy, float* dx)
 
 absl::Status SumRows(int64_t rows, int64_t cols, const float* x, float* sums) {
   for (int64_t begin = 0; begin < cols; begin += kColumnTile) {
-    const int64_t width = std::min(kColumnTile, cols - begin);
-    // A width the compiler knows is worth a third of the time.
-    if (width == kColumnTile) {
-      SumTile(rows, cols, kColumnTile, x + begin, sums + begin);
-    } else {
-      SumTile(rows, cols, width, x + begin, sums + begin);
-    }
+    SumTile(rows, cols, std::min(kColumnTile, cols - begin), x + begin, sums + begin);
   }
   return absl::OkStatus();
 }
