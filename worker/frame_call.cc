@@ -93,11 +93,15 @@ void FrameCall::OnWriteDone(bool ok) {
 }
 
 void FrameCall::OnDone(const grpc::Status& status) {
-  const std::shared_ptr<FrameCall> self = std::move(self_);
-  const Handlers handlers = std::move(handlers_);
   // Slices over the caller's memory go before the caller hears of the end.
   outgoing_.Clear();
+  Handlers handlers = std::move(handlers_);
   handlers.on_done();
+  const std::function<void()> on_gone = std::move(handlers.on_gone);
+  handlers = Handlers();
+  // May destroy this.
+  std::shared_ptr<FrameCall>(std::move(self_)).reset();
+  on_gone();
 }
 
 }  // namespace lagrange

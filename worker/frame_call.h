@@ -31,8 +31,10 @@ class FrameCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::B
     std::function<void()> on_connected;
     // False ends the stream. Called by one thread at a time.
     std::function<bool(const grpc::ByteBuffer& frame)> on_frame;
-    // Last of all, once.
+    // The stream has ended; once.
     std::function<void()> on_done;
+    // gRPC, and what it called here, hold nothing any more: neither these handlers nor the channel. Last of all, once.
+    std::function<void()> on_gone;
   };
 
   // First of all, and then Start, even after a Cancel: each call ends with on_done. `stub` outlives the call.

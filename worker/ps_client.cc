@@ -1,5 +1,6 @@
 #include "worker/ps_client.h"
 
+#include <algorithm>
 #include <random>
 #include <utility>
 
@@ -29,12 +30,13 @@ class StreamingPsClient final : public PsClient {
 
   ~StreamingPsClient() override {
     absl::flat_hash_map<int32_t, std::shared_ptr<PsPeer>> peers;
+    std::vector<std::shared_ptr<PsPeer>> retired;
     {
       absl::MutexLock lock(&mutex_);
       peers.swap(peers_);
+      retired.swap(retired_);
     }
     for (const auto& [index, peer] : peers) peer->Close();
-    peers.clear();
     {
       absl::MutexLock lock(&shared_->mutex);
       shared_->mutex.Await(absl::Condition(
@@ -42,14 +44,21 @@ class StreamingPsClient final : public PsClient {
     }
     // Here, because a call may own what owns the thread.
     shared_->calls.Stop();
+    // Now this holds the last references to the channels (see ps_peer.h).
   }
 
   absl::Status UseShardMap(const ShardMap& map) override {
     RETURN_IF_ERROR(ValidateShardMap(map));
     std::vector<std::shared_ptr<PsPeer>> begun;
     std::vector<std::shared_ptr<PsPeer>> ended;
+    std::vector<std::shared_ptr<PsPeer>> gone;
     {
       absl::MutexLock lock(&mutex_);
+      // Those whose streams have let go of them.
+      const auto first_gone =
+          std::partition(retired_.begin(), retired_.end(), [](const auto& peer) { return peer.use_count() > 1; });
+      gone.assign(first_gone, retired_.end());
+      retired_.erase(first_gone, retired_.end());
       layout_ = LayOut(map);
       absl::flat_hash_map<int32_t, std::shared_ptr<PsPeer>> peers;
       for (const PsAddress& address : map.ps()) {
@@ -65,6 +74,7 @@ class StreamingPsClient final : public PsClient {
         if (former != nullptr) ended.push_back(former);
       }
       peers_ = std::move(peers);
+      retired_.insert(retired_.end(), ended.begin(), ended.end());
     }
     for (const auto& peer : ended) peer->Close();
     for (const auto& peer : begun) peer->Connect();
@@ -125,6 +135,8 @@ class StreamingPsClient final : public PsClient {
   absl::Mutex mutex_;
   std::shared_ptr<const MapLayout> layout_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<int32_t, std::shared_ptr<PsPeer>> peers_ ABSL_GUARDED_BY(mutex_);
+  // Closed, but perhaps held by streams that are ending.
+  std::vector<std::shared_ptr<PsPeer>> retired_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

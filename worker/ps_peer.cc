@@ -69,6 +69,7 @@ void PsPeer::Connect() {
     handlers.on_connected = [self, session] { self->OnConnected(session); };
     handlers.on_frame = [self](const grpc::ByteBuffer& frame) { return self->OnFrame(frame); };
     handlers.on_done = [self] { self->OnStreamDone(); };
+    handlers.on_gone = [shared = shared_] { shared->RemoveLive(); };
     streams.push_back(std::make_shared<FrameCall>());
     streams.back()->Prepare(stub.get(), key, std::move(handlers));
   }
@@ -140,7 +141,6 @@ void PsPeer::OnStreamDone() {
   }
   // A session lives and dies as one.
   for (const auto& stream : streams) stream->Cancel();
-  shared_->RemoveLive();
 }
 
 // ---- requests ------------------------------------------------------------------------------------------------------
