@@ -53,14 +53,8 @@ void EngineImpl<Mutex>::Pull(const RequestHeader& header, uint64_t request_id, a
 }
 
 template <typename Mutex>
-bool EngineImpl<Mutex>::MayAdmit(int64_t step_clock) const {
-  const std::optional<int64_t> min = clocks_.Min();
-  return min.has_value() && installed_->policy->AdmitPull(step_clock, *min);
-}
-
-template <typename Mutex>
-typename EngineImpl<Mutex>::AdmittedPull EngineImpl<Mutex>::Admit(WaitingPull pull) {
-  const int64_t staleness = std::max<int64_t>(0, pull.step_clock - clocks_.Min().value_or(pull.step_clock));
+typename EngineImpl<Mutex>::AdmittedPull EngineImpl<Mutex>::Admit(WaitingPull pull, int64_t min_clock) {
+  const int64_t staleness = std::max<int64_t>(0, pull.step_clock - min_clock);
   staleness_.AddClocksOfTotal(staleness);
   ClockTable::Member* member = clocks_.Find(pull.incarnation);
   if (member != nullptr) member->pending_staleness = std::max(member->pending_staleness, staleness);
@@ -76,9 +70,11 @@ std::vector<typename EngineImpl<Mutex>::AdmittedPull> EngineImpl<Mutex>::Settle(
   orphans_ = PsEffects();
   while (const std::optional<int64_t> round = rounds_.NextToClose(clocks_)) CloseRound(*round, effects);
   std::vector<AdmittedPull> admitted;
-  for (WaitingPull& pull : waiting_.Take([this](const WaitingPull& p) { return MayAdmit(p.step_clock); })) {
-    admitted.push_back(Admit(std::move(pull)));
-  }
+  const std::optional<int64_t> min = clocks_.Min();
+  if (!min.has_value()) return admitted;
+  const Policy& policy = *installed_->policy;
+  const auto may_go_on = [&policy, &min](const WaitingPull& pull) { return policy.AdmitPull(pull.step_clock, *min); };
+  for (WaitingPull& pull : waiting_.Take(may_go_on)) admitted.push_back(Admit(std::move(pull), *min));
   return admitted;
 }
 

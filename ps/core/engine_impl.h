@@ -116,8 +116,7 @@ class EngineImpl : public Engine {
   // After any change of clocks or members: closes the rounds and admits the pulls that may go on now.
   std::vector<AdmittedPull> Settle(PsEffects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_);
   void CloseRound(int64_t round, PsEffects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_);
-  bool MayAdmit(int64_t step_clock) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_);
-  AdmittedPull Admit(WaitingPull pull) ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_);
+  AdmittedPull Admit(WaitingPull pull, int64_t min_clock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_);
   Refusal CheckPull(const RequestHeader& header, absl::Span<const uint32_t> shards)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_);
   Refusal CheckMember(const RequestHeader& header) ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_);
