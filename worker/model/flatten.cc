@@ -1,5 +1,4 @@
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "worker/model/layer.h"
