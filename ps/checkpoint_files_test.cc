@@ -1,8 +1,14 @@
 #include "ps/checkpoint_files.h"
 
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -320,6 +326,55 @@ TEST(ReadShards, ADeletedFileIsNamed) {
   const std::string path = JoinPath(source.directory(), source.manifest().files(0).name());
   ASSERT_THAT(RemoveFile(path), IsOk());
   EXPECT_THAT(ReadShards(source, {WantedRows(0, 4, 10)}), StatusIs(absl::StatusCode::kNotFound, HasSubstr(path)));
+}
+
+// Writes files of growing cuts, telling each by a byte before it begins, until it is killed.
+[[noreturn]] void WriteForEver(const std::string& directory, int begun) {
+  ShardSnapshot shard;
+  shard.variable = "big";
+  shard.variable_shape = {1 << 16};
+  shard.row_end = 1 << 16;
+  shard.parameters = BufferOf(std::vector<float>(1 << 16, 3.0f));
+  for (uint64_t cut = 8;; ++cut) {
+    if (write(begun, "x", 1) != 1) _exit(1);
+    if (!WriteShardsFile(directory, {"ps-00000-of-00001", cut, 1, 1}, {shard}).ok()) _exit(1);
+  }
+}
+
+TEST(WriteShardsFile, AWriterThatIsKilledLeavesWholeFilesAndTheEarlierCheckpoint) {
+  const std::string directory = TestDirectory();
+  const RestoreSource source = SaveTableByThree(directory);
+  volatile int spun = 0;
+  for (int attempt = 0; attempt < 50; ++attempt) {
+    int begun[2];
+    ASSERT_EQ(pipe(begun), 0);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) WriteForEver(directory, begun[1]);
+    char byte;
+    ASSERT_EQ(read(begun[0], &byte, 1), 1);
+    // Each attempt kills a little later in the write.
+    for (int i = 0; i < attempt * 20000; ++i) spun = spun + 1;
+    kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status));
+    close(begun[0]);
+    close(begun[1]);
+  }
+  EXPECT_THAT(ReadShards(source, {WantedRows(0, 0, 10)}), IsOk());
+  const auto names = ListDirectory(directory);
+  ASSERT_THAT(names, IsOk());
+  int temporary = 0;
+  for (const std::string& name : *names) {
+    if (IsTemporaryName(name)) {
+      ++temporary;
+    } else {
+      EXPECT_THAT(SafetensorsFile::Open(JoinPath(directory, name)), IsOk());
+    }
+  }
+  // Some writes were indeed cut off.
+  EXPECT_GT(temporary, 0);
 }
 
 // ---- other contents than expected ----

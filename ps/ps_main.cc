@@ -53,7 +53,7 @@ struct Flags {
 
 void AddFlags(CLI::App* app, Flags* flags) {
   const auto listening = [](const std::string& text) { return CheckAddress(text, PortZero::kAllowed); };
-  app->set_version_flag("--version", absl::StrCat("lagrange-ps ", kBuildVersion, ", protocol ", kProtocolVersion));
+  app->set_version_flag("--version", absl::StrCat("lagrange-ps ", kBuildVersion, " (protocol ", kProtocolVersion, ")"));
   app->add_option("--chief", flags->options.link.chief, "Address of the chief, HOST:PORT")
       ->required()
       ->check(
