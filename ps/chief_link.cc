@@ -90,6 +90,15 @@ std::variant<RegisterResponse, ProcessEnd> ChiefLink::Register(RegisterRequest r
     if (response.outcome() != RegisterResponse::JOB) {
       return ProcessEnd{2, absl::StrCat("the chief at ", options_.chief, " refused this ps: ", response.message())};
     }
+    if (!response.message().empty() && !request.directory_token().empty()) {
+      // Our index may still be held by a process that died: the chief knows within three heartbeats.
+      Notice(response.message());
+      const absl::Duration pause = absl::Seconds(response.heartbeat_interval().seconds()) +
+                                   absl::Nanoseconds(response.heartbeat_interval().nanos());
+      if (!Pause(std::clamp(pause, options_.retry_interval, absl::Seconds(10)))) return *end();
+      ++round;
+      continue;
+    }
     absl::StatusOr<std::string> token = ProveDirectory(response, request.process_id());
     if (!token.ok()) {
       return ProcessEnd{2, absl::StrCat("every ps must be able to read and write the chief's checkpoint directory: ",

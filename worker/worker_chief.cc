@@ -119,6 +119,10 @@ void Worker::OnRegistered(const absl::StatusOr<RegisterResponse>& response) {
   registration_.reset();
   if (!response.ok()) return OnChiefCallFailed(call_id, response.status());
   const RegisterResponse::Outcome outcome = response->outcome();
+  // Our index may still be held by a process that died: the chief knows in a few heartbeats.
+  if (outcome == RegisterResponse::JOB && !response->message().empty()) {
+    return OnChiefCallFailed(call_id, absl::UnavailableError(response->message()));
+  }
   if (outcome == RegisterResponse::JOB || (outcome == RegisterResponse::REGISTERED && computer_ == nullptr)) {
     return OnChiefCallFailed(
         call_id, absl::InternalError(absl::StrCat("the chief answered a registration with ",

@@ -88,9 +88,14 @@ void ChiefMachine::HandleRegister(const RegisterRequest& request, Turn turn, Reg
     return;
   }
   const Member* known = membership_.OfProcess(request.role(), request.process_id());
-  // A ps keeps its shards under its incarnation for as long as it lives, so it can't give it up.
-  const bool gives_up =
-      known != nullptr && request.role() == WORKER && request.previous_incarnation() == known->record.incarnation;
+  // A ps keeps its shards under its incarnation for as long as it lives, so it can't give it up. A worker that has
+  // asked for work knows its incarnation: whoever registers then has dropped it, even if it doesn't say which.
+  bool gives_up = false;
+  if (known != nullptr && request.role() == WORKER) {
+    const auto work = work_.find(known->record.incarnation);
+    gives_up = request.previous_incarnation() == known->record.incarnation ||
+               (request.previous_incarnation() == 0 && work != work_.end() && work->second.sequence > 0);
+  }
   if (known != nullptr && !gives_up) {
     membership_.Heard(known->record.incarnation, turn.now);
     return Accept(*known, response);

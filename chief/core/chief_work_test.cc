@@ -277,6 +277,21 @@ TEST(ChiefWork, ALeaseWhoseGrantNeverArrivedComesBack) {
   EXPECT_THAT(FaultsOfCompleteRun(scenario), IsEmpty());
 }
 
+TEST(ChiefWork, AWorkerThatDroppedEverythingGetsANewIncarnationThoughItDoesNotSayWhichItHad) {
+  Scenario scenario;
+  RunToFirstGrant(&scenario, 0);
+  ScenarioWorker& worker = scenario.workers[0];
+  const uint64_t dropped = worker.incarnation;
+  // As after FENCED: the same process, its sequences begin anew.
+  worker.incarnation = 0;
+  worker.sequence = 0;
+  worker.todo.clear();
+  ASSERT_TRUE(scenario.RunToExit());
+  EXPECT_THAT(FaultsOfCompleteRun(scenario), IsEmpty());
+  EXPECT_GT(worker.incarnation, dropped);
+  EXPECT_EQ(scenario.durable.members.at(dropped).state, MemberState::kEvicted);
+}
+
 TEST(ChiefWork, AJobWithOneWorkerGetsTheLeasesInOrder) {
   ChiefOptions options = Scenario::DefaultOptions();
   options.job.mutable_cluster()->set_worker_count(1);
