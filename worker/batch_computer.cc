@@ -20,7 +20,7 @@ absl::Status WithoutExceptions(Function function) {
   try {
     return function();
   } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("out of memory");
+    return absl::InternalError("out of memory");
   } catch (const std::exception& error) {
     return absl::InternalError(absl::StrCat("exception: ", error.what()));
   } catch (...) {

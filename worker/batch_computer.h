@@ -38,8 +38,8 @@ struct StepName {
 
 class BatchComputer {
  public:
-  // From a job as the chief sent it. Errors name the field or file: InvalidArgument, NotFound, DataLoss, ...; and
-  // ResourceExhausted when a batch doesn't fit into memory.
+  // From a job as the chief sent it. Errors name the field or file: InvalidArgument, NotFound, DataLoss, ...; Internal
+  // when a batch doesn't fit into memory.
   static absl::StatusOr<std::unique_ptr<BatchComputer>> Create(const JobSpec& job, const WorkerParts& parts);
 
   const std::vector<VariableSpec>& variables() const { return model_->variables(); }

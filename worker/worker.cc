@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/logging.h"
 #include "common/partition.h"
 #include "common/status.h"
 #include "kernels/matmul.h"
@@ -19,6 +20,11 @@ std::string DescribeVariable(const VariableSpec& variable) {
   std::string text = absl::StrCat(variable.name(), " [");
   for (int i = 0; i < variable.shape_size(); ++i) absl::StrAppend(&text, i == 0 ? "" : ", ", variable.shape(i));
   return absl::StrCat(text, "]");
+}
+
+// A repeat is rare (the request timeout is long) and costs a step dearly, so people should see it.
+void WarnOfRepeat(absl::string_view what, int32_t ps_index, uint64_t request_id, int64_t step_clock) {
+  LogWarning("ps ", ps_index, " has not answered ", what, " ", request_id, " of step ", step_clock, ": sent again");
 }
 
 // Names and shapes; who declared which initializer is the chief's to check.
@@ -120,7 +126,9 @@ void Worker::OnPsReply(int32_t ps_index, uint64_t request_id, FrameKind kind, co
 void Worker::Do(const SendPull& effect) {
   // A pull that the loop has given up must not write into the memory of this one.
   const auto [open, is_new] = open_pulls_[effect.buffer].try_emplace(effect.ps_index, effect.request_id);
-  if (!is_new && open->second != effect.request_id) {
+  if (!is_new && open->second == effect.request_id) {
+    WarnOfRepeat("pull", effect.ps_index, effect.request_id, effect.header.step_clock());
+  } else if (!is_new) {
     ps_client_->Forget(effect.ps_index, open->second);
     open->second = effect.request_id;
   }
@@ -134,6 +142,8 @@ void Worker::Do(const SendPush& effect) {
   };
   if (std::none_of(open_pushes_.begin(), open_pushes_.end(), same)) {
     open_pushes_.push_back({effect.ps_index, effect.request_id});
+  } else {
+    WarnOfRepeat("push", effect.ps_index, effect.request_id, effect.header.step_clock());
   }
   const ParameterLayout layout{gradients_->variables(), &versions_[effect.buffer]};
   ps_client_->Push(effect.ps_index, effect.request_id, effect.header, layout, effect.shards);

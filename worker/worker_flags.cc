@@ -1,7 +1,6 @@
 #include "worker/worker_flags.h"
 
 #include <CLI/CLI.hpp>
-#include <iostream>
 
 #include "absl/strings/str_cat.h"
 #include "common/address.h"
@@ -83,7 +82,7 @@ std::variant<WorkerFlags, int> ParseWorkerFlags(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;
+    return app.exit(error) == 0 ? 0 : 2;
   }
   absl::ParseDuration(texts.startup_timeout, &flags.startup_timeout);
   absl::ParseDuration(texts.step_delay, &flags.step_delay);

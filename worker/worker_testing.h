@@ -6,6 +6,7 @@
 #ifndef WORKER_WORKER_TESTING_H_
 #define WORKER_WORKER_TESTING_H_
 
+#include <exception>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -65,7 +66,7 @@ class SmallModel final : public Model {
     BatchMetrics metrics;
     metrics.example_count = batch.example_count;
     for (int64_t i = 0; i < batch.example_count; ++i) {
-      if (batch.inputs[i] == kThrow) throw std::runtime_error("device lost");
+      if (batch.inputs[i] == kThrow) std::rethrow_exception(std::make_exception_ptr(std::runtime_error("device lost")));
       metrics.loss_sum += batch.inputs[i];
       metrics.correct_count += batch.labels[i];
     }
