@@ -23,6 +23,11 @@ struct World {
   int leases_given = 0;
   // What to do instead of giving the second lease.
   std::function<void()> on_second_lease;
+  // The first pull gets no answer, and the next heartbeat asks to register again.
+  bool loses_first_pull = false;
+  uint64_t lost_pull = 0;
+  bool registers_again = false;
+  std::vector<uint64_t> forgotten;
   VariableSpec variable = SmallModel().variables()[0];
 };
 
@@ -46,7 +51,8 @@ class FakeChief final : public ChiefClient {
     RegisterResponse response;
     response.set_outcome(request.has_model() ? RegisterResponse::REGISTERED : RegisterResponse::JOB);
     *response.mutable_job() = SmallJob();
-    response.set_incarnation(7);
+    response.set_incarnation(world_->registers_again ? 8 : 7);
+    world_->leases_given = 0;
     response.set_task_index(1);
     response.set_term(1);
     response.set_generation(1);
@@ -55,6 +61,10 @@ class FakeChief final : public ChiefClient {
   void Heartbeat(const HeartbeatRequest&, Callback<HeartbeatResponse> done) override {
     HeartbeatResponse response;
     response.set_directive(CONTINUE);
+    if (world_->lost_pull != 0 && !world_->registers_again) {
+      world_->registers_again = true;
+      response.set_directive(REGISTER_AGAIN);
+    }
     response.set_term(1);
     response.set_generation(1);
     done(response);
@@ -106,6 +116,10 @@ class FakePs final : public PsClient {
 
   absl::Status UseShardMap(const ShardMap&) override { return absl::OkStatus(); }
   void Pull(int32_t ps_index, uint64_t request_id, const RequestHeader&, const ParameterLayout& destination) override {
+    if (world_->loses_first_pull && world_->lost_pull == 0) {
+      world_->lost_pull = request_id;
+      return;
+    }
     destination.variables[0][1] = 5;
     (*destination.versions)[0] = 3;
     Reply(ps_index, request_id, PULL_REPLY);
@@ -118,7 +132,7 @@ class FakePs final : public PsClient {
     ++world_->pushes;
     Reply(ps_index, request_id, PUSH_REPLY);
   }
-  void Forget(int32_t, uint64_t) override {}
+  void Forget(int32_t, uint64_t request_id) override { world_->forgotten.push_back(request_id); }
 
  private:
   void Reply(int32_t ps_index, uint64_t request_id, FrameKind kind) {
@@ -136,6 +150,7 @@ class WorkerTest : public testing::Test {
   std::unique_ptr<Worker> Make(const WorkerParts& parts) {
     WorkerOptions options;
     options.parts = parts;
+    options.loop.heartbeat_interval = absl::Milliseconds(10);
     return std::make_unique<Worker>(options, &clock_, std::make_unique<FakeChief>(&world_),
                                     [this](PsClient::ReplyCallback on_reply, PsClient::ReconnectedCallback) {
                                       return std::make_unique<FakePs>(&world_, std::move(on_reply));
@@ -194,6 +209,14 @@ TEST_F(WorkerTest, StopHandsBackTheLease) {
   ASSERT_EQ(world_.leaves.size(), 1u);
   EXPECT_FALSE(world_.leaves[0].failed());
   EXPECT_EQ(world_.done.size(), static_cast<size_t>(world_.pushes));
+}
+
+TEST_F(WorkerTest, PullOfAnEarlierIncarnationIsForgottenBeforeItsMemoryServesAgain) {
+  world_.loses_first_pull = true;
+  EXPECT_TRUE(Make(SmallParts())->Run().ok());
+  EXPECT_EQ(world_.forgotten, std::vector<uint64_t>{world_.lost_pull});
+  EXPECT_EQ(world_.done.size(), 5u);
+  EXPECT_EQ(world_.leaves.back().incarnation(), 8u);
 }
 
 TEST_F(WorkerTest, MapOfOtherVariablesIsRefusedNamingBoth) {
