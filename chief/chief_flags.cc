@@ -29,7 +29,7 @@ std::string CheckTimeout(const std::string& text) {
 }
 
 void AddJobFlags(CLI::App* app, ChiefFlags* flags) {
-  app->add_option("--job", flags->job_path, "job file (protobuf text format, JobSpec)")->required();
+  app->add_option("--job", flags->job_path, "job file (protobuf text format, JobSpec); required");
   app->add_option("--consistency", flags->consistency, "asp, bsp, ssp or ssp:N, in place of the job's");
   app->add_option("--ps", flags->ps_count, "ps processes, in place of the job's")->check(CLI::Range(1, 1024));
   app->add_option("--workers", flags->worker_count, "worker processes, in place of the job's")
@@ -73,6 +73,11 @@ std::variant<ChiefFlags, int> ParseChiefFlags(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;
+  }
+  // Not CLI11's own check, which comes before the one for misspelt flags and hides it.
+  if (flags.job_path.empty()) {
+    std::cerr << "--job=FILE is required; --help lists the flags\n";
+    return 2;
   }
   absl::ParseDuration(startup_timeout, &flags.startup_timeout);
   flags.log_level = *ParseLogLevel(log_level);

@@ -42,12 +42,12 @@ int Fail(const absl::Status& status, int exit_status) {
 }
 
 // The first signal asks the job to stop; a second one ends the process, whatever it does.
-void OnStopSignal(ChiefServer* server, std::atomic<bool>* stopping, int signal_number) {
-  if (stopping->exchange(true)) {
+void OnStopSignal(ChiefServer* server, std::atomic<int>* stop_signal, int signal_number) {
+  if (stop_signal->exchange(signal_number) != 0) {
     LogError("ended by a second signal ", signal_number, "; the job can go on from its state directory");
     ::_exit(kExitFailed);
   }
-  LogInfo("signal ", signal_number, ": the job stops after the open steps; a second signal ends at once");
+  LogInfo("signal ", signal_number, ": the chief stops and keeps its state; a second signal ends it at once");
   server->RequestStop();
 }
 
@@ -56,12 +56,15 @@ absl::Status WriteReport(const std::string& path, const JobReport& report) {
   return WriteFileAtomically(path, json);
 }
 
-int Finish(const ChiefFlags& flags, const ChiefServer::Exit& exit) {
+// `stop_signal`: the signal that asked for a stop, 0 for none.
+int Finish(const ChiefFlags& flags, const ChiefServer::Exit& exit, int stop_signal) {
   if (exit.status.ok() || !exit.job.report().epochs().empty()) PrintToStdout(FormatReportTable(exit.job.report()));
   absl::Status written;
   if (!flags.report_path.empty()) written = Annotate(WriteReport(flags.report_path, exit.job.report()), "--report");
   if (!exit.status.ok()) {
     if (!written.ok()) LogError(written.message());
+    // As a shell reports a process that the signal ended: not done, so that whoever supervises it starts it again.
+    if (stop_signal != 0 && absl::IsCancelled(exit.status)) return Fail(exit.status, 128 + stop_signal);
     // What a worker or a restore found wrong with the job's input.
     const bool bad_input = absl::IsInvalidArgument(exit.status) || absl::IsFailedPrecondition(exit.status);
     return Fail(exit.status, bad_input ? kExitBadInput : kExitFailed);
@@ -88,18 +91,20 @@ int Run(const ChiefFlags& flags) {
     const absl::Status saved = setup->store->SaveRestore(*setup->options.restore);
     if (!saved.ok()) return Fail(saved, kExitFailed);
   }
-  std::atomic<bool> stopping{false};
-  server->Begin(*std::move(core), std::move(first), setup->store.get());
+  std::atomic<int> stop_signal{0};
+  const absl::Status begun = server->Begin(*std::move(core), std::move(first), setup->store.get());
+  if (!begun.ok()) return Fail(begun, kExitFailed);
   const auto signals =
-      StopSignals::Watch([&](int signal_number) { OnStopSignal(server.get(), &stopping, signal_number); });
+      StopSignals::Watch([&](int signal_number) { OnStopSignal(server.get(), &stop_signal, signal_number); });
   if (!signals.ok()) return Fail(signals.status(), kExitFailed);
   const std::string address = flags.advertise_address.empty() ? server->bound_address() : flags.advertise_address;
-  LogInfo("job ", job->name(), ": listening on ", server->bound_address(), "; members start with --chief=", address);
   if (!flags.address_file.empty()) {
     const absl::Status written = Annotate(WriteFileAtomically(flags.address_file, address + "\n"), "--address_file");
     if (!written.ok()) return Fail(written, kExitBadInput);
   }
-  const int exit_status = Finish(flags, server->WaitForExit());
+  LogInfo("job ", job->name(), ": listening on ", server->bound_address(), "; members start with --chief=", address);
+  const ChiefServer::Exit exit = server->WaitForExit();
+  const int exit_status = Finish(flags, exit, stop_signal);
   // Gone already, or of a directory that is gone: no matter.
   RemoveFile(TokenPath(setup->options)).IgnoreError();
   return exit_status;

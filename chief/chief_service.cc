@@ -53,7 +53,7 @@ class ChiefServerImpl final : public ChiefServer, private ChiefService::Callback
   absl::Status Bind();
 
   const std::string& bound_address() const override { return bound_address_; }
-  void Begin(std::unique_ptr<ChiefCore> core, ChiefEffects first, RecordCommitter* store) override;
+  absl::Status Begin(std::unique_ptr<ChiefCore> core, ChiefEffects first, RecordCommitter* store) override;
   void RequestStop() override;
   Exit WaitForExit() override;
 
@@ -104,11 +104,12 @@ class ChiefServerImpl final : public ChiefServer, private ChiefService::Callback
   void Post(CoreCall call);
   void OnPsResult(uint64_t command_id, absl::StatusOr<PsCommandResult> result);
 
-  void Loop(ChiefEffects first);
+  void Loop();
   // Waits until an event is there, the core's timer is due or the server ends. Empty at the timer.
   std::vector<Event> TakeEvents();
   absl::Status CarryOut(const ChiefEffects& effects, std::vector<Event>* answered);
   void Do(const ChiefAction& action);
+  void SayWhoIsMissing(absl::Time now);
   void End(absl::Status status);
   bool HasNews() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ending_ || !events_.empty(); }
   bool HasEnded() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return exit_.has_value(); }
@@ -119,6 +120,8 @@ class ChiefServerImpl final : public ChiefServer, private ChiefService::Callback
   std::unique_ptr<ChiefCore> core_;
   RecordCommitter* store_ = nullptr;
   std::optional<absl::Status> exit_action_;
+  // Infinite once the job has begun.
+  absl::Time next_waiting_line_ = absl::InfiniteFuture();
 
   absl::Mutex mutex_;
   std::deque<Event> events_ ABSL_GUARDED_BY(mutex_);
@@ -173,10 +176,14 @@ absl::Status ChiefServerImpl::Bind() {
   return absl::OkStatus();
 }
 
-void ChiefServerImpl::Begin(std::unique_ptr<ChiefCore> core, ChiefEffects first, RecordCommitter* store) {
+absl::Status ChiefServerImpl::Begin(std::unique_ptr<ChiefCore> core, ChiefEffects first, RecordCommitter* store) {
   core_ = std::move(core);
   store_ = store;
-  thread_ = std::thread([this, first = std::move(first)]() mutable { Loop(std::move(first)); });
+  next_waiting_line_ = options_.clock->Now() + options_.waiting_line_interval;
+  std::vector<Event> none;
+  RETURN_IF_ERROR(CarryOut(first, &none));
+  thread_ = std::thread([this] { Loop(); });
+  return absl::OkStatus();
 }
 
 void ChiefServerImpl::RequestStop() {
@@ -219,9 +226,9 @@ void ChiefServerImpl::OnPsResult(uint64_t command_id, absl::StatusOr<PsCommandRe
   });
 }
 
-void ChiefServerImpl::Loop(ChiefEffects first) {
+void ChiefServerImpl::Loop() {
   std::vector<Event> events;
-  absl::Status status = CarryOut(first, &events);
+  absl::Status status;
   while (status.ok() && !exit_action_.has_value()) {
     events = TakeEvents();
     ChiefEffects effects;
@@ -233,6 +240,7 @@ void ChiefServerImpl::Loop(ChiefEffects first) {
     const absl::Time now = options_.clock->Now();
     if (now >= core_->next_tick()) core_->Tick(now, &effects);
     status = CarryOut(effects, &events);
+    if (now >= next_waiting_line_) SayWhoIsMissing(now);
   }
   Refuse(&events, grpc::StatusCode::UNAVAILABLE, "the chief is ending");
   if (status.ok()) status = exit_action_.value_or(absl::CancelledError("the chief was ended"));
@@ -240,9 +248,9 @@ void ChiefServerImpl::Loop(ChiefEffects first) {
 }
 
 std::vector<Event> ChiefServerImpl::TakeEvents() {
-  const absl::Duration until_tick = core_->next_tick() - options_.clock->Now();
+  const absl::Duration wait = std::min(core_->next_tick(), next_waiting_line_) - options_.clock->Now();
   absl::MutexLock lock(&mutex_);
-  mutex_.AwaitWithTimeout(absl::Condition(this, &ChiefServerImpl::HasNews), std::max(until_tick, absl::ZeroDuration()));
+  mutex_.AwaitWithTimeout(absl::Condition(this, &ChiefServerImpl::HasNews), std::max(wait, absl::ZeroDuration()));
   const auto end = events_.begin() + static_cast<int64_t>(std::min(events_.size(), kMaxEventsPerCommit));
   std::vector<Event> taken(std::make_move_iterator(events_.begin()), std::make_move_iterator(end));
   events_.erase(events_.begin(), end);
@@ -285,6 +293,13 @@ void ChiefServerImpl::Do(const ChiefAction& action) {
   } else if (const auto* progress = std::get_if<ProgressAction>(&action)) {
     options_.on_progress(progress->line);
   }
+}
+
+void ChiefServerImpl::SayWhoIsMissing(absl::Time now) {
+  const JobStatus job = core_->GetStatus(now);
+  const bool waiting = job.phase() == "waiting";
+  next_waiting_line_ = waiting ? now + options_.waiting_line_interval : absl::InfiniteFuture();
+  if (waiting && !job.message().empty()) options_.on_progress(job.message());
 }
 
 void ChiefServerImpl::End(absl::Status status) {

@@ -36,6 +36,8 @@ struct ChiefServerOptions {
   // Lines for people; must be thread-safe.
   std::function<void(absl::string_view line)> on_progress;
   const Clock* clock = nullptr;
+  // How often to say who is missing while the job waits for its members.
+  absl::Duration waiting_line_interval = absl::Seconds(3);
 };
 
 class ChiefServer {
@@ -54,11 +56,12 @@ class ChiefServer {
 
   // With the port that was bound.
   virtual const std::string& bound_address() const = 0;
-  // `first` are the effects of NewChiefCore. At most once.
-  virtual void Begin(std::unique_ptr<ChiefCore> core, ChiefEffects first, RecordCommitter* store) = 0;
-  // REQUIRES: Begin. Safe to call from several threads and repeatedly.
+  // `first` are the effects of NewChiefCore; their records are durable when it returns OK. At most once; after an error
+  // (of the store) nothing has been sent, and the server can only be destroyed.
+  virtual absl::Status Begin(std::unique_ptr<ChiefCore> core, ChiefEffects first, RecordCommitter* store) = 0;
+  // REQUIRES: Begin was OK. Safe to call from several threads and repeatedly.
   virtual void RequestStop() = 0;
-  // REQUIRES: Begin. Blocks until the core or a failed commit ends the job.
+  // REQUIRES: Begin was OK. Blocks until the core or a failed commit ends the job.
   virtual Exit WaitForExit() = 0;
 };
 

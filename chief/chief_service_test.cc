@@ -96,6 +96,8 @@ class ScriptedCore : public ChiefCore {
   JobStatus GetStatus(absl::Time) const override {
     JobStatus status;
     status.set_job_name("scripted");
+    status.set_phase("waiting");
+    status.set_message("waiting for ps: 1 of 2 registered");
     return status;
   }
   void OnPsResult(uint64_t command_id, const absl::StatusOr<PsCommandResult>& result, absl::Time,
@@ -168,7 +170,7 @@ class ChiefServiceTest : public testing::Test {
     fs::remove_all(directory_);
   }
 
-  void Begin() { server_->Begin(std::move(core_), {}, &store_); }
+  void Begin() { EXPECT_THAT(server_->Begin(std::move(core_), {}, &store_), IsOk()); }
 
   grpc::Status Register(RegisterResponse* response) {
     RegisterRequest request;
@@ -290,6 +292,14 @@ TEST_F(ChiefServiceTest, NoCommandLeavesWhenItsRecordsCannotBeCommitted) {
   EXPECT_EQ(ps.commands, 0);
 }
 
+TEST_F(ChiefServiceTest, BeginFailsWhenItsRecordsCannotBeCommitted) {
+  ChiefEffects first;
+  first.records.push_back(CounterRecord{"term", 1});
+  store_.result = absl::ResourceExhaustedError("disk full");
+  EXPECT_THAT(server_->Begin(std::move(core_), first, &store_),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("disk full")));
+}
+
 TEST_F(ChiefServiceTest, ACallWithoutRecordsNeedsNoCommit) {
   store_.result = absl::ResourceExhaustedError("disk full");
   Begin();
@@ -372,6 +382,14 @@ TEST_F(ChiefServiceTest, ProgressIsShown) {
   RegisterResponse response;
   ASSERT_TRUE(Register(&response).ok());
   EXPECT_EQ(log_.WaitFor("progress"), "progress epoch 1 of 3");
+}
+
+TEST_F(ChiefServiceTest, WhoIsMissingIsSaidWhileTheJobWaits) {
+  ChiefServerOptions options = options_;
+  options.waiting_line_interval = absl::Milliseconds(1);
+  server_ = *ChiefServer::Listen(options);
+  Begin();
+  EXPECT_EQ(log_.WaitFor("progress"), "progress waiting for ps: 1 of 2 registered");
 }
 
 TEST_F(ChiefServiceTest, AStopReachesTheCoreAndItsExitEndsTheService) {
