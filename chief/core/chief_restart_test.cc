@@ -51,6 +51,20 @@ TEST(ChiefRestart, UnderBspLosesNothing) {
   CrashEverywhere(options, Scenario::Crash::kBeforeSending);
 }
 
+TEST(ChiefRestart, AWorkerThatWasInTheTablesWithoutALeaseIsParked) {
+  ChiefOptions options = Scenario::DefaultOptions();
+  options.job.mutable_cluster()->set_worker_count(1);
+  Scenario scenario(options);
+  ASSERT_TRUE(scenario.RunUntil([&] { return scenario.durable.batches.size() == 2; }));
+  ScenarioWorker& worker = scenario.workers[0];
+  ASSERT_EQ(scenario.ps[0].table.at(worker.incarnation).state, MemberChange::JOINED);
+  // It stands still: it would hold up the others until its lease lapses.
+  worker.alive = false;
+  scenario.RestartChief();
+  EXPECT_TRUE(
+      scenario.RunUntil([&] { return scenario.ps[0].table.at(worker.incarnation).state == MemberChange::PARKED; }, 50));
+}
+
 TEST(ChiefRestart, ManyInOneJobLoseNothing) {
   // Fewer calls than a turn of the cluster has would never let an answer through.
   for (int64_t every = 12; every < 60; ++every) {
