@@ -21,6 +21,19 @@ uint32_t GetU32(const char* source) {
   return value;
 }
 
+// memcpy in short pieces from the end. Of 4 KiB or more glibc's own is one `rep movsb`, and on AMD's Zen that falls
+// from 48 to 3 GB/s when the destination lies up to 32 bytes behind the source in its page, as arrays of ours and
+// slices of gRPC's do. A short piece is loaded whole before it is stored, and going down no load follows a store to its
+// page offset.
+void CopyBytes(char* destination, const char* source, size_t bytes) {
+  constexpr size_t kPieceBytes = 256;
+  while (bytes >= kPieceBytes) {
+    bytes -= kPieceBytes;
+    std::memcpy(destination + bytes, source + bytes, kPieceBytes);
+  }
+  std::memcpy(destination, source, bytes);
+}
+
 absl::Status CheckHeader(const FrameHeader& header, int64_t payload_bytes) {
   if (header.segments_size() > kMaxSegmentsPerFrame) {
     return absl::InvalidArgumentError(
@@ -169,7 +182,7 @@ void FrameReader::Read(void* destination, size_t bytes) {
     CHECK(slice_ < slices_.size());
     const grpc::Slice& slice = slices_[slice_];
     const size_t taken = std::min(bytes, slice.size() - offset_);
-    std::memcpy(out, slice.begin() + offset_, taken);
+    CopyBytes(out, reinterpret_cast<const char*>(slice.begin()) + offset_, taken);
     out += taken;
     bytes -= taken;
     offset_ += taken;

@@ -38,6 +38,9 @@ class RawStream {
     stream_ = stub_.PrepareCall(&context_, method, &queue_);
     stream_->StartCall(this);
     Next();
+    // The server sends it once the stream is in its session, or refused.
+    stream_->ReadInitialMetadata(this);
+    Next();
   }
   ~RawStream() {
     context_.TryCancel();

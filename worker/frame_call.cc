@@ -8,7 +8,7 @@ namespace lagrange {
 namespace {
 
 // Shorter frames wait in gRPC's buffer for the one that follows them: one system call for many.
-constexpr size_t kGatherBelowBytes = 64 << 10;
+constexpr size_t kGatherBelowBytes = 256 << 10;
 
 }  // namespace
 
