@@ -23,7 +23,7 @@ struct LocalOptions {
   std::string report_path;
   // Where the daemons' programs lie; empty: beside this one.
   std::string program_directory;
-  std::string log_level = "warn";
+  std::string log_level = "warning";
   // Handed to every worker; 0: share the cores out.
   int compute_threads = 0;
 };

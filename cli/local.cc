@@ -28,7 +28,7 @@ absl::StatusOr<std::string> MakeStateDirectory(const std::string& given, const s
     if (::getcwd(buffer, sizeof(buffer)) == nullptr) return absl::InternalError("the working directory has no path");
     path = absl::StrCat(buffer, "/", path);
   }
-  RETURN_IF_ERROR(CreateDirectories(path));
+  RETURN_IF_ERROR(MakeDirectories(path));
   return path;
 }
 

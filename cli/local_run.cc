@@ -120,7 +120,9 @@ int LocalRun::Run() {
 }
 
 absl::Status LocalRun::StartChief() {
-  RETURN_IF_ERROR(RemoveFile(address_file_));
+  // An earlier run's, where the state directory is used again.
+  const absl::Status removed = RemoveFile(address_file_);
+  if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
   std::vector<std::string> arguments = {programs_.chief,
                                         absl::StrCat("--job=", job_path_),
                                         "--listen=127.0.0.1:0",

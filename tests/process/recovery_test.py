@@ -1,7 +1,7 @@
 """Workers and the chief die or are asked to go: every example still counts once, and the sums are exact.
 
-The counting worker's gradient at a record's own element is minus the batch size over the batch's records, so that SGD with
-learning rate 1 adds exactly 1 to the element of each record that a batch holds: after E epochs each must be exactly E.
+The counting worker's gradient is -1 at the elements of its batch's records, so that SGD with learning rate 1 adds exactly 1
+to each: after E epochs each element must be exactly E.
 """
 
 import random
