@@ -125,6 +125,8 @@ class Cluster {
   void PauseWorker();
   void StopWorker();
   void RemoveWorker(uint64_t worker_id);
+  // Another process, after a while, unless the job has ended by then.
+  void ReplaceWorker();
   // Runs an event on a worker (later, while it is paused; never, once it is gone), then what it asks for.
   void OnWorker(uint64_t worker_id, std::function<void(StepLoop*, WorkerEffects*)> event);
   void RunWorkerEffect(Worker* worker, const WorkerEffect& effect);

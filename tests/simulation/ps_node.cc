@@ -117,6 +117,8 @@ void Cluster::PullAtPs(uint64_t worker_id, const SendPull& pull) {
   PsEffects effects;
   ps->engine->Pull(pull.header, pull.request_id, ps->shards, token, &effects);
   ApplyPsEffects(pull.ps_index, effects);
+  // Its clock may have closed a round.
+  CheckShards(pull.ps_index);
 }
 
 void Cluster::PushAtPs(uint64_t worker_id, const SendPush& push, const std::vector<uint64_t>& versions) {

@@ -69,7 +69,11 @@ void Cluster::CrashWorker() {
   }
   Trace("fault: worker process ", id, " dies");
   RemoveWorker(id);
-  After(absl::Milliseconds(chance_.Below(4000)), [this] {
+  ReplaceWorker();
+}
+
+void Cluster::ReplaceWorker() {
+  After(absl::Milliseconds(200 + chance_.Below(4000)), [this] {
     if (!chief_->done) StartWorker();
   });
 }
@@ -91,9 +95,7 @@ void Cluster::StopWorker() {
   worker->faulted = true;
   Trace("fault: worker process ", worker->id, " is asked to leave");
   OnWorker(worker->id, [this](StepLoop* loop, WorkerEffects* effects) { loop->OnStopRequested(now_, effects); });
-  After(absl::Milliseconds(chance_.Below(4000)), [this] {
-    if (!chief_->done) StartWorker();
-  });
+  ReplaceWorker();
 }
 
 void Cluster::RemoveWorker(uint64_t worker_id) {
@@ -252,10 +254,17 @@ void Cluster::RegisterWorker(Worker* worker, uint64_t call_id) {
         const RegisterResponse response = chief_->core->Register(request, now_, &effects);
         Trace("worker ", id, " registers: incarnation ", response.incarnation(), " ", response.message());
         ApplyChiefEffects(&effects);
+        if (response.outcome() == RegisterResponse::REFUSED_REGISTRATION) {
+          // All seats are taken: the process ends, and what watches over it starts another one.
+          return [this, id] {
+            RemoveWorker(id);
+            ReplaceWorker();
+          };
+        }
         // No seat yet (the dead process's is still taken): the real shell asks again after a pause, as here.
-        const bool seated = response.outcome() == RegisterResponse::REGISTERED ||
-                            response.outcome() == RegisterResponse::JOB_IS_COMPLETE;
-        if (!seated) return [this, id, call_id, response] { FailChiefCall(id, call_id, response.message()); };
+        if (response.outcome() == RegisterResponse::JOB) {
+          return [this, id, call_id, response] { FailChiefCall(id, call_id, response.message()); };
+        }
         return [this, id, call_id, response] {
           OnWorker(id, [this, call_id, response](StepLoop* loop, WorkerEffects* out) {
             loop->OnRegisterResponse(call_id, response, now_, out);
