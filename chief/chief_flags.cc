@@ -1,7 +1,8 @@
 #include "chief/chief_flags.h"
 
 #include <CLI/CLI.hpp>
-#include <iostream>
+#include <cstdio>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "common/address.h"
@@ -72,11 +73,16 @@ std::variant<ChiefFlags, int> ParseChiefFlags(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error, std::cout, std::cerr) == 0 ? 0 : 2;
+    std::ostringstream out;
+    std::ostringstream err;
+    const int exit_status = app.exit(error, out, err) == 0 ? 0 : 2;
+    std::fputs(out.str().c_str(), stdout);
+    std::fputs(err.str().c_str(), stderr);
+    return exit_status;
   }
   // Not CLI11's own check, which comes before the one for misspelt flags and hides it.
   if (flags.job_path.empty()) {
-    std::cerr << "--job=FILE is required; --help lists the flags\n";
+    std::fputs("--job=FILE is required; --help lists the flags\n", stderr);
     return 2;
   }
   absl::ParseDuration(startup_timeout, &flags.startup_timeout);
