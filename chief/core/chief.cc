@@ -154,6 +154,8 @@ void ChiefMachine::ResumeTraining(const Durable& durable, Turn turn) {
       std::any_of(epochs_.begin(), epochs_.end(), [](const auto& item) { return item.second.cut > 0; });
   if (durable.leases.empty() && !any_cut) {
     phase_ = Phase::kLoading;
+    // The last process may have come as far as joining workers that this one knows nothing of.
+    tell_tables_when_loaded_ = true;
     SendInstall(turn);
     return;
   }
@@ -176,10 +178,10 @@ void ChiefMachine::ResumeTraining(const Durable& durable, Turn turn) {
     epoch_started_ = turn.now;
     examples_before_start_ = ledger_->examples_done() + ledger_->examples_skipped();
   }
-  TellTablesAgain(durable, turn);
+  TellTablesAgain(turn);
 }
 
-void ChiefMachine::TellTablesAgain(const Durable& durable, Turn turn) {
+void ChiefMachine::TellTablesAgain(Turn turn) {
   SetMembership command;
   const std::set<uint64_t> holders = ledger_->Holders();
   for (const uint64_t incarnation : membership_.ByIndex(WORKER)) {

@@ -29,6 +29,7 @@ void ChiefMachine::Advance(Turn turn) {
   if (phase_ == Phase::kLoading && installing_.empty()) {
     phase_ = Phase::kTraining;
     Progress("training begins", turn);
+    if (tell_tables_when_loaded_) TellTablesAgain(turn);
   }
   if (phase_ != Phase::kTraining) return;
   SendRetires(turn);

@@ -83,7 +83,7 @@ class ChiefMachine final : public ChiefCore {
   // The model and the data's size are known.
   absl::Status UseModel(const ModelRecord& model);
   void ResumeTraining(const Durable& durable, Turn turn);
-  void TellTablesAgain(const Durable& durable, Turn turn);
+  void TellTablesAgain(Turn turn);
 
   // ---- chief_registration.cc ----
   void HandleRegister(const RegisterRequest& request, Turn turn, RegisterResponse* response);
@@ -152,6 +152,8 @@ class ChiefMachine final : public ChiefCore {
   const std::string job_digest_;
   const absl::Time started_;
   Phase phase_ = Phase::kWaiting;
+  // A restart while the ps were loading.
+  bool tell_tables_when_loaded_ = false;
   std::map<std::string, uint64_t> counters_;
   Membership membership_;
   // Gone members, for status; bounded.

@@ -162,7 +162,7 @@ void StalenessChecker::OnMembership(const SetMembership& change, const PsCommand
       known.gone = member.state() == MemberChange::EVICTED;
       continue;
     }
-    if (known.in_table) continue;
+    // Also of one in the table already: the parking in between may have been overtaken.
     known.in_table = true;
     for (const JoinedClock& joined : result.joined()) {
       if (joined.incarnation() == member.incarnation()) known.clock = std::max(known.clock, joined.clock());
