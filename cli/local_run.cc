@@ -10,6 +10,7 @@
 #include <iostream>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
@@ -27,6 +28,9 @@ constexpr absl::Duration kPlainLineInterval = absl::Seconds(10);
 constexpr absl::Duration kChiefStartTimeout = absl::Minutes(10);
 // After the chief has ended the members have heard of it; what they still do is bounded by a step or a file.
 constexpr absl::Duration kExitGrace = absl::Seconds(15);
+// A chief misses a ps after its lease (10 s unless the job says otherwise) and says what that means, unless it is still
+// waiting for that ps to register, which it would go on doing.
+constexpr absl::Duration kLostPsGrace = absl::Seconds(20);
 constexpr absl::Duration kSignalGrace = absl::Seconds(5);
 constexpr int64_t kMaxAddressFileBytes = 4096;
 
@@ -104,6 +108,7 @@ int LocalRun::Run() {
     return 1;
   }
   WatchJob();
+  const bool chief_ended_the_job = chief_ended_;
   ClearProgress();
   EndMembers();
   if (signal_received_ != 0) {
@@ -111,6 +116,7 @@ int LocalRun::Run() {
               << "; the job can go on with --state_dir=" << options_.state_directory << "\n";
     return 128 + signal_received_;
   }
+  if (!chief_ended_the_job) return 1;
   if (!WIFEXITED(chief_wait_status_)) {
     std::cerr << "lagrange local: the chief ended: " << DescribeWaitStatus(chief_wait_status_) << "\n";
     return 1;
@@ -177,6 +183,11 @@ void LocalRun::WatchJob() {
   while (!chief_ended_ && signal_received_ == 0) {
     PollOnce(kPollInterval);
     ShowProgress();
+    if (absl::Now() - ps_lost_ > kLostPsGrace) {
+      ClearProgress();
+      std::cerr << "lagrange local: a ps is lost, and its shards with it\n";
+      break;
+    }
     if (workers_alive_ == 0 && member_failed_ && !chief_ended_) {
       ClearProgress();
       std::cerr << "lagrange local: no worker is left\n";
@@ -223,6 +234,7 @@ void LocalRun::OnEnded(const ChildProcesses::Ended& ended) {
   if (absl::StartsWith(ended.name, "worker")) --workers_alive_;
   if (ended.wait_status != 0 && signal_received_ == 0) {
     member_failed_ = member_failed_ || !absl::StartsWith(ended.name, "worker") || workers_alive_ == 0;
+    if (absl::StartsWith(ended.name, "ps")) ps_lost_ = std::min(ps_lost_, absl::Now());
     ClearProgress();
     std::cerr << ended.name << ": " << DescribeWaitStatus(ended.wait_status) << "\n";
   }

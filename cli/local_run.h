@@ -78,6 +78,8 @@ class LocalRun {
   int signal_received_ = 0;
   int workers_alive_ = 0;
   bool member_failed_ = false;
+  // When a ps ended before the chief did.
+  absl::Time ps_lost_ = absl::InfiniteFuture();
   bool progress_shown_ = false;
   absl::Time next_plain_line_;
 

@@ -201,7 +201,7 @@ class BadIdx(Refused):
 
     def test_gzip_with_bytes_after_its_end(self):
         self.rewrite(self.images, lambda data: gzip.compress(data) + b"more")
-        self.refused(self.job, self.images, "after")
+        self.refused(self.job, self.images, "gzip ends at byte", "4 more")
 
     def test_labels_and_images_of_unequal_number(self):
         harness.write_idx_labels(self.labels, [0] * 5)
