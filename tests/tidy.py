@@ -16,8 +16,10 @@ MAX_FUNCTION_LINES = 70
 LONG_FUNCTIONS = {
     # "path: name": "reason",
 }
+# INSTANTIATE_TEST_SUITE_P is a table of test cases: data, which may be as long as the facts are many.
 NOT_A_FUNCTION = re.compile(
-    r"\s*(namespace|class|struct|enum|union|extern|using|typedef|return|if|for|while|switch|do)\b")
+    r"\s*(namespace|class|struct|enum|union|extern|using|typedef|return|if|for|while|switch|do"
+    r"|INSTANTIATE_TEST_SUITE_P)\b")
 CODE = (".cc", ".h", ".cu", ".cuh")
 LEFTOVERS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 # What a core must not name: threads, clocks, disks, sockets, chance.
