@@ -65,9 +65,8 @@ int Finish(const ChiefFlags& flags, const ChiefServer::Exit& exit, int stop_sign
     if (!written.ok()) LogError(written.message());
     // As a shell reports a process that the signal ended: not done, so that whoever supervises it starts it again.
     if (stop_signal != 0 && absl::IsCancelled(exit.status)) return Fail(exit.status, 128 + stop_signal);
-    // What a worker or a restore found wrong with the job's input.
-    const bool bad_input = absl::IsInvalidArgument(exit.status) || absl::IsFailedPrecondition(exit.status);
-    return Fail(exit.status, bad_input ? kExitBadInput : kExitFailed);
+    // What a worker found wrong with the job's input.
+    return Fail(exit.status, absl::IsInvalidArgument(exit.status) ? kExitBadInput : kExitFailed);
   }
   return written.ok() ? 0 : Fail(written, kExitFailed);
 }

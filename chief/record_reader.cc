@@ -170,9 +170,9 @@ absl::Status ReadModel(Database* database, Durable* durable) {
 }
 
 absl::Status ReadEnd(Database* database, Durable* durable) {
-  return ForEachRow(database, "SELECT succeeded, reason FROM job_end", [durable](const Statement& row) {
+  return ForEachRow(database, "SELECT code, reason FROM job_end", [durable](const Statement& row) {
     durable->ended = true;
-    durable->end.succeeded = row.Int(0) != 0;
+    durable->end.code = static_cast<absl::StatusCode>(row.Int(0));
     durable->end.reason = row.Bytes(1);
     return absl::OkStatus();
   });

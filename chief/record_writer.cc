@@ -147,7 +147,7 @@ absl::Status RecordWriter::WriteOne(const ModelRecord& record) {
 
 absl::Status RecordWriter::WriteOne(const EndRecord& record) {
   ASSIGN_OR_RETURN(Statement* const put, Prepared(kPutEnd));
-  return put->Bind(record.succeeded ? 1 : 0).BindText(record.reason).Run();
+  return put->Bind(static_cast<int64_t>(record.code)).BindText(record.reason).Run();
 }
 
 }  // namespace lagrange

@@ -9,7 +9,7 @@
 namespace lagrange {
 
 // In the file's user_version.
-inline constexpr int kSchemaVersion = 1;
+inline constexpr int kSchemaVersion = 2;
 // In the file's application_id: "LGRG".
 inline constexpr int kLedgerApplicationId = 0x4c475247;
 
@@ -110,7 +110,7 @@ CREATE TABLE variables (
 ) STRICT;
 CREATE TABLE job_end (
   id INTEGER PRIMARY KEY CHECK (id = 1),
-  succeeded INTEGER NOT NULL CHECK (succeeded IN (0, 1)),
+  code INTEGER NOT NULL CHECK (code BETWEEN 0 AND 16),
   reason TEXT NOT NULL
 ) STRICT;
 )sql";

@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "chief/schema.h"
 #include "chief/sqlite.h"
 #include "common/job_config.h"
 #include "common/status_matchers.h"
@@ -286,9 +288,9 @@ TEST_F(StoreTest, TheModelSurvivesAKillInItsOrder) {
 }
 
 TEST_F(StoreTest, TheEndSurvivesAKill) {
-  const Durable durable = RoundTrip({EndRecord{false, "worker 1: bad data"}});
+  const Durable durable = RoundTrip({EndRecord{absl::StatusCode::kInvalidArgument, "worker 1: bad data"}});
   EXPECT_TRUE(durable.ended);
-  EXPECT_FALSE(durable.end.succeeded);
+  EXPECT_EQ(durable.end.code, absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(durable.end.reason, "worker 1: bad data");
 }
 
@@ -434,10 +436,11 @@ TEST_F(StoreTest, AnotherSchemaVersionIsRefusedNamingBoth) {
   MustOpen();
   {
     auto database = Database::Open(directory_ + "/ledger.sqlite");
-    ASSERT_THAT((*database)->Execute("PRAGMA user_version = 2"), IsOk());
+    ASSERT_THAT((*database)->Execute("PRAGMA user_version = 99"), IsOk());
   }
   EXPECT_THAT(Store::Open(directory_, ExampleJob()),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("expected 1, got 2")));
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr(absl::StrCat("expected ", kSchemaVersion, ", got 99"))));
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ absl::Status ChiefMachine::Begin(const Durable& durable, Turn turn) {
   }
   if (durable.has_model) RETURN_IF_ERROR(UseModel(durable.model));
   if (durable.ended) {
-    End(durable.end.succeeded ? absl::OkStatus() : absl::FailedPreconditionError(durable.end.reason), turn);
+    End(absl::Status(durable.end.code, durable.end.reason), turn);
   } else if (durable.map.version() > 0 && ledger_.has_value()) {
     ResumeTraining(durable, turn);
   }

@@ -72,7 +72,7 @@ struct DeleteCheckpointAction {
 
 // The process may end now. Nothing comes back.
 struct ExitAction {
-  // OK, or why the job failed.
+  // OK, or why the job failed; InvalidArgument: its input is at fault. A restarted chief tells the same.
   absl::Status status;
 };
 

@@ -104,6 +104,27 @@ TEST(ChiefEnd, MissingProcessesFailTheJobAfterTheStartupTimeoutNamingThem) {
   EXPECT_THAT(Reason(scenario), AllOf(HasSubstr("ps: 1 of 2 registered"), HasSubstr("workers: 1 of 2 registered")));
 }
 
+TEST(ChiefEnd, AfterAStartupTimeoutTheNextChiefWaitsAnew) {
+  Scenario scenario;
+  scenario.ps[1].alive = false;
+  ASSERT_TRUE(scenario.RunUntil([&] { return scenario.exit_status.has_value(); }, 35000));
+  EXPECT_FALSE(scenario.durable.ended);
+  scenario.exit_status.reset();
+  // All processes are new ones, as after a failed start.
+  for (size_t i = 0; i < scenario.ps.size(); ++i) {
+    scenario.ps[i] = ScenarioPs();
+    scenario.ps[i].process_id = 300 + i;
+  }
+  for (size_t i = 0; i < scenario.workers.size(); ++i) {
+    scenario.workers[i] = ScenarioWorker();
+    scenario.workers[i].process_id = 400 + i;
+  }
+  scenario.RestartChief();
+  ASSERT_TRUE(scenario.RunToExit());
+  EXPECT_TRUE(scenario.exit_status->ok()) << Reason(scenario);
+  EXPECT_THAT(FaultsOfCompleteRun(scenario), IsEmpty());
+}
+
 TEST(ChiefEnd, WithoutALiveWorkerTheJobFailsInBoundedTime) {
   ChiefOptions options = Scenario::DefaultOptions();
   options.startup_timeout = absl::Seconds(5);
@@ -152,6 +173,51 @@ TEST(ChiefEnd, AWorkerWhoseErrorLiesInTheJobEndsIt) {
   scenario.Leave(leave);
   ASSERT_TRUE(scenario.RunToExit());
   EXPECT_THAT(Reason(scenario), HasSubstr("label 17 of record 3"));
+  EXPECT_EQ(scenario.exit_status->code(), absl::StatusCode::kInvalidArgument);
+}
+
+LeaveRequest BadDataBeforeRegistration() {
+  LeaveRequest leave;
+  leave.set_failed(true);
+  leave.set_fatal_for_job(true);
+  leave.set_reason("train-labels: cut short");
+  return leave;
+}
+
+TEST(ChiefEnd, AWorkerThatFindsBadDataBeforeItRegistersEndsTheWaiting) {
+  Scenario scenario;
+  scenario.workers[0].alive = false;
+  scenario.Turn();
+  scenario.Leave(BadDataBeforeRegistration());
+  EXPECT_EQ(scenario.Status().phase(), "failed");
+  ASSERT_TRUE(scenario.RunToExit());
+  EXPECT_EQ(scenario.exit_status->code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(Reason(scenario), HasSubstr("train-labels: cut short"));
+  EXPECT_THAT(scenario.ps[0].shutdown_reason, HasSubstr("train-labels: cut short"));
+}
+
+TEST(ChiefEnd, ALateWorkerWithBadDataLeavesARunningJobAlone) {
+  Scenario scenario;
+  ASSERT_TRUE(scenario.RunUntil([&] { return Training(scenario); }));
+  scenario.Leave(BadDataBeforeRegistration());
+  ASSERT_TRUE(scenario.RunToExit());
+  EXPECT_THAT(FaultsOfCompleteRun(scenario), IsEmpty());
+}
+
+TEST(ChiefEnd, AStrangersFarewellChangesNothing) {
+  Scenario scenario;
+  scenario.Turn();
+  LeaveRequest leave = BadDataBeforeRegistration();
+  leave.set_incarnation(99);
+  scenario.Leave(leave);
+  leave = BadDataBeforeRegistration();
+  leave.set_fatal_for_job(false);
+  scenario.Leave(leave);
+  leave = BadDataBeforeRegistration();
+  leave.set_failed(false);
+  scenario.Leave(leave);
+  ASSERT_TRUE(scenario.RunToExit());
+  EXPECT_THAT(FaultsOfCompleteRun(scenario), IsEmpty());
 }
 
 TEST(ChiefEnd, AWorkerThatLeavesHandsItsLeaseBackAndTheOthersGoOn) {
@@ -195,10 +261,37 @@ TEST(ChiefEnd, AJobThatFailedStaysFailedAfterARestart) {
   Scenario scenario;
   ASSERT_TRUE(scenario.RunUntil([&] { return Training(scenario); }));
   scenario.ps[1].alive = false;
-  ASSERT_TRUE(scenario.RunUntil([&] { return scenario.durable.ended; }));
+  ASSERT_TRUE(scenario.RunToExit());
+  const absl::Status before = *scenario.exit_status;
+  EXPECT_THAT(Reason(scenario), HasSubstr("ps 1"));
+  scenario.exit_status.reset();
   scenario.RestartChief();
   ASSERT_TRUE(scenario.RunToExit());
-  EXPECT_THAT(Reason(scenario), HasSubstr("ps 1"));
+  EXPECT_EQ(*scenario.exit_status, before);
+}
+
+TEST(ChiefEnd, AJobWithBadInputStaysOneAfterARestart) {
+  Scenario scenario;
+  scenario.workers[0].alive = false;
+  scenario.Turn();
+  scenario.Leave(BadDataBeforeRegistration());
+  ASSERT_TRUE(scenario.RunToExit());
+  const absl::Status before = *scenario.exit_status;
+  scenario.exit_status.reset();
+  scenario.RestartChief();
+  ASSERT_TRUE(scenario.RunToExit());
+  EXPECT_EQ(*scenario.exit_status, before);
+}
+
+TEST(ChiefEnd, WhatAPsCallsAnInvalidArgumentIsNotBadInput) {
+  Scenario scenario;
+  scenario.ps_fault = [](int32_t ps_index, const PsCommand& command) -> std::optional<absl::Status> {
+    if (command.has_install_shards()) return absl::InvalidArgumentError("shard 0: no such variable");
+    return std::nullopt;
+  };
+  ASSERT_TRUE(scenario.RunToExit());
+  EXPECT_EQ(scenario.exit_status->code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(Reason(scenario), HasSubstr("no such variable"));
 }
 
 // ---- checkpoints ---------------------------------------------------------------------------------------------------
@@ -330,6 +423,7 @@ TEST(ChiefRestore, OfAnotherModelFailsTheJobNamingBoth) {
   Scenario scenario(options);
   ASSERT_TRUE(scenario.RunToExit());
   EXPECT_THAT(Reason(scenario), AllOf(HasSubstr("0123456789abcdef"), HasSubstr("model")));
+  EXPECT_EQ(scenario.exit_status->code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -20,6 +20,11 @@ namespace {
 // Epochs that may wait for evaluation or checkpoint while the next one trains: each costs a fork on every ps.
 constexpr size_t kMaxFollowingUp = 2;
 
+// What a ps or the disk calls an invalid argument is a fault of ours, not of the job's input.
+absl::Status NotOfInput(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) ? absl::InternalError(status.message()) : status;
+}
+
 }  // namespace
 
 void ChiefMachine::Advance(Turn turn) {
@@ -40,7 +45,7 @@ void ChiefMachine::Advance(Turn turn) {
   const int64_t epochs_complete = static_cast<int64_t>(epochs_.size());
   if (!epoch_is_open_ && epochs_complete < job_.epochs() && following_up_.size() < kMaxFollowingUp) OpenNextEpoch(turn);
   if (epochs_complete >= job_.epochs() && following_up_.empty()) {
-    turn.effects->records.push_back(EndRecord{true, ""});
+    turn.effects->records.push_back(EndRecord{absl::StatusCode::kOk, ""});
     Progress(absl::StrCat("the job is complete after ", epochs_complete, " epochs"), turn);
     End(absl::OkStatus(), turn);
     return AdvanceFarewell(turn);
@@ -103,7 +108,7 @@ void ChiefMachine::OnPsResult(uint64_t command_id, const absl::StatusOr<PsComman
   const OutgoingPsCommand sent = *outstanding;
   commands_->Take(command_id);
   if (!result.ok() && !ended_) {
-    Fail(Annotate(result.status(), absl::StrCat("ps ", sent.ps_index, " at ", sent.address)), turn);
+    Fail(NotOfInput(Annotate(result.status(), absl::StrCat("ps ", sent.ps_index, " at ", sent.address))), turn);
   } else {
     HandlePsResult(sent, result.ok() ? *result : PsCommandResult(), turn);
   }
@@ -138,7 +143,10 @@ void ChiefMachine::HandlePsResult(const OutgoingPsCommand& sent, const PsCommand
       return;
     }
     case PsCommand::kShutDown:
-      shutdown_waiting_.erase(sent.ps_index);
+      // A chief started on this state again need not look for it.
+      if (const Member* ps = membership_.AtIndex(PS, sent.ps_index)) {
+        Remove(ps->record.incarnation, MemberState::kLeft, "", turn);
+      }
       return;
     case PsCommand::kReleaseCut:
     case PsCommand::COMMAND_NOT_SET:
@@ -305,7 +313,7 @@ void ChiefMachine::OnManifestWritten(uint64_t cut, const absl::Status& status, a
   const Turn turn{now, effects};
   if (!plan_->IsBegun(cut)) return Advance(turn);
   if (!status.ok()) {
-    Fail(Annotate(status, absl::StrCat("checkpoint at cut ", cut)), turn);
+    Fail(NotOfInput(Annotate(status, absl::StrCat("checkpoint at cut ", cut))), turn);
     return Advance(turn);
   }
   const int64_t epoch = plan_->EpochOf(cut);

@@ -101,7 +101,10 @@ class ChiefMachine final : public ChiefCore {
   void TakeLapsed(Turn turn);
   // What members are told now.
   Directive CurrentDirective() const;
+  // Recorded. InvalidArgument alone says that the job's input is at fault.
   void Fail(const absl::Status& status, Turn turn);
+  // The part of Fail that is for this process and its members.
+  void Announce(const absl::Status& status, Turn turn);
   void End(const absl::Status& status, Turn turn);
   void SendShutDown(Turn turn);
   void AdvanceFarewell(Turn turn);

@@ -25,9 +25,8 @@ HeartbeatResponse ChiefMachine::Heartbeat(const HeartbeatRequest& request, absl:
     member->heartbeat = request;
     member->heartbeat.set_bad_push_message(request.bad_push_message().substr(0, kMaxMessageBytes));
     if (member->record.role == PS && !ended_ && request.bad_pushes() > job_.max_bad_pushes()) {
-      Fail(absl::FailedPreconditionError(absl::StrCat(member->heartbeat.bad_push_message(),
-                                                      " (bad pushes: ", request.bad_pushes(),
-                                                      ", max_bad_pushes: ", job_.max_bad_pushes(), ")")),
+      Fail(absl::AbortedError(absl::StrCat(member->heartbeat.bad_push_message(), " (bad pushes: ", request.bad_pushes(),
+                                           ", max_bad_pushes: ", job_.max_bad_pushes(), ")")),
            turn);
     }
   }
@@ -55,13 +54,19 @@ Directive ChiefMachine::CurrentDirective() const {
 void ChiefMachine::Leave(const LeaveRequest& request, absl::Time now, ChiefEffects* effects) {
   const Turn turn{now, effects};
   const Member* member = membership_.Find(request.incarnation());
-  if (member == nullptr) return Advance(turn);
   const std::string reason = request.reason().substr(0, kMaxMessageBytes);
+  if (member == nullptr) {
+    // A worker finds bad data before it registers. Once others train on theirs, the fault may be its machine's.
+    if (request.incarnation() == 0 && request.failed() && request.fatal_for_job() && phase_ == Phase::kWaiting) {
+      Fail(absl::InvalidArgumentError(absl::StrCat("a worker: ", reason)), turn);
+    }
+    return Advance(turn);
+  }
   const std::string who = Describe(member->record);
   const bool is_ps = member->record.role == PS;
   Remove(request.incarnation(), MemberState::kLeft, request.failed() ? reason : "", turn);
   if (request.failed() && request.fatal_for_job()) {
-    Fail(absl::FailedPreconditionError(absl::StrCat(who, ": ", reason)), turn);
+    Fail(absl::InvalidArgumentError(absl::StrCat(who, ": ", reason)), turn);
   } else if (is_ps && phase_ != Phase::kWaiting) {
     Fail(absl::UnavailableError(absl::StrCat(who, " left with its shards", reason.empty() ? "" : ": ", reason)), turn);
   }
@@ -105,7 +110,8 @@ void ChiefMachine::TakeLapsed(Turn turn) {
   }
   if (ended_) return;
   if (phase_ == Phase::kWaiting && turn.now - started_ >= options_.startup_timeout) {
-    return Fail(
+    // Not recorded: nothing has begun, so the next chief on this state waits anew.
+    return Announce(
         absl::DeadlineExceededError(absl::StrCat("gave up after ", absl::FormatDuration(options_.startup_timeout),
                                                  " waiting for ", membership_.Missing())),
         turn);
@@ -150,7 +156,11 @@ void ChiefMachine::RequestStop(absl::Time now, ChiefEffects* effects) {
 
 void ChiefMachine::Fail(const absl::Status& status, Turn turn) {
   if (ended_) return;
-  turn.effects->records.push_back(EndRecord{false, std::string(status.message())});
+  turn.effects->records.push_back(EndRecord{status.code(), std::string(status.message())});
+  Announce(status, turn);
+}
+
+void ChiefMachine::Announce(const absl::Status& status, Turn turn) {
   Progress(absl::StrCat("the job failed: ", status.message()), turn);
   End(status, turn);
 }

@@ -204,7 +204,7 @@ absl::Status ChiefMachine::AdoptModel(const RegisterRequest& request, Turn turn)
     const absl::Status status = CheckRestoredModel(*options_.restore, model.variables, ledger_->cutter());
     if (!status.ok()) {
       // No other worker of this job could fit.
-      Fail(status, turn);
+      Fail(absl::InvalidArgumentError(status.message()), turn);
       return status;
     }
   }

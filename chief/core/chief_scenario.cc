@@ -468,7 +468,7 @@ std::vector<std::string> FaultsOfCompleteRun(const Scenario& scenario) {
     listed += checkpoint.state == CheckpointState::kListed ? 1 : 0;
   }
   expect(listed == 1, absl::StrCat(listed, " checkpoints are listed"));
-  expect(scenario.durable.ended && scenario.durable.end.succeeded, "the end isn't recorded");
+  expect(scenario.durable.ended && scenario.durable.end.code == absl::StatusCode::kOk, "the end isn't recorded");
   return faults;
 }
 

@@ -230,8 +230,8 @@ void ChiefMachine::CountBadPush(const std::string& reason, Turn turn) {
   const int64_t count = static_cast<int64_t>(Counter("bad_pushes"));
   Progress(absl::StrCat("batch skipped: ", reason.substr(0, 1024)), turn);
   if (count <= job_.max_bad_pushes()) return;
-  Fail(absl::FailedPreconditionError(absl::StrCat(reason.substr(0, 1024), " (bad pushes: ", count,
-                                                  ", max_bad_pushes: ", job_.max_bad_pushes(), ")")),
+  Fail(absl::AbortedError(absl::StrCat(reason.substr(0, 1024), " (bad pushes: ", count,
+                                       ", max_bad_pushes: ", job_.max_bad_pushes(), ")")),
        turn);
 }
 

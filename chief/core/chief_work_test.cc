@@ -231,8 +231,8 @@ TEST(ChiefWork, ABadPushBeyondTheLimitEndsTheJobNamingIt) {
   EXPECT_EQ(response.directive(), ABORT);
   EXPECT_THAT(response.message(), HasSubstr("variable dense_0/kernel, worker 0, step 1"));
   ASSERT_TRUE(scenario.RunToExit());
-  EXPECT_FALSE(scenario.exit_status->ok());
-  EXPECT_FALSE(scenario.durable.end.succeeded);
+  EXPECT_EQ(scenario.exit_status->code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(scenario.durable.end.code, absl::StatusCode::kAborted);
   for (const ScenarioPs& ps : scenario.ps) EXPECT_THAT(ps.shutdown_reason, HasSubstr("element 5 is nan"));
 }
 

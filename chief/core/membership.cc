@@ -32,6 +32,7 @@ Membership::Membership(const Options& options, const std::map<uint64_t, MemberRe
     Member& member = live_[incarnation];
     member.record = record;
     member.last_heard = now;
+    member.assumed = true;
     // What was reserved may have been used.
     member.membership_sequence = record.membership_sequence_reserved;
   }
@@ -156,19 +157,28 @@ std::vector<uint64_t> Membership::ByIndex(Role role) const {
   return incarnations;
 }
 
+int32_t Membership::HeardCount(Role role) const {
+  return static_cast<int32_t>(std::count_if(live_.begin(), live_.end(), [role](const auto& item) {
+    return item.second.record.role == role && !item.second.assumed;
+  }));
+}
+
 std::string Membership::Missing() const {
   std::vector<std::string> parts;
-  if (LiveCount(PS) < options_.ps_count) {
-    parts.push_back(absl::StrFormat("ps: %d of %d registered", LiveCount(PS), options_.ps_count));
+  if (HeardCount(PS) < options_.ps_count) {
+    parts.push_back(absl::StrFormat("ps: %d of %d registered", HeardCount(PS), options_.ps_count));
   }
-  if (LiveCount(WORKER) < options_.worker_count) {
-    parts.push_back(absl::StrFormat("workers: %d of %d registered", LiveCount(WORKER), options_.worker_count));
+  if (HeardCount(WORKER) < options_.worker_count) {
+    parts.push_back(absl::StrFormat("workers: %d of %d registered", HeardCount(WORKER), options_.worker_count));
   }
   return absl::StrJoin(parts, "; ");
 }
 
 void Membership::Heard(uint64_t incarnation, absl::Time now) {
-  if (Member* member = Find(incarnation)) member->last_heard = std::max(member->last_heard, now);
+  Member* member = Find(incarnation);
+  if (member == nullptr) return;
+  member->last_heard = std::max(member->last_heard, now);
+  member->assumed = false;
 }
 
 void Membership::RenewAll(absl::Time now) {

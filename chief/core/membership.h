@@ -25,6 +25,8 @@ namespace lagrange {
 struct Member {
   MemberRecord record;
   absl::Time last_heard;
+  // Known from the records of an earlier chief alone: not heard of since this one started.
+  bool assumed = false;
   // What its last heartbeat said.
   HeartbeatRequest heartbeat;
   // Last used number of SetMembership.
@@ -73,7 +75,8 @@ class Membership {
   int32_t LiveCount(Role role) const;
   // Live members of the role in the order of their index.
   std::vector<uint64_t> ByIndex(Role role) const;
-  // "ps: 1 of 2 registered; workers: 0 of 2", what is complete left out; "" when nobody is missing.
+  // "ps: 1 of 2 registered; workers: 0 of 2", what is complete left out; "" when nobody is missing. Who is only assumed
+  // is missing: it may have died with the earlier chief.
   std::string Missing() const;
 
   // ---- time ----
@@ -90,6 +93,7 @@ class Membership {
 
  private:
   int32_t CountOf(Role role) const;
+  int32_t HeardCount(Role role) const;
   // How the holder of an index stands against a process that first asked at `asked`.
   Seat::Kind Judge(const Member& holder, absl::Time asked, absl::Time now) const;
   absl::Time FirstAsked(uint64_t process_id, absl::Time now);

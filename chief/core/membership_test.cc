@@ -88,6 +88,19 @@ TEST_F(MembershipTest, AProcessWithoutAnIndexMayTakeASilentOnes) {
   EXPECT_EQ(seat.task_index, 1);
 }
 
+TEST_F(MembershipTest, WhoIsKnownFromRecordsAloneIsMissingUntilHeard) {
+  MemberRecord ps;
+  ps.incarnation = 3;
+  ps.role = PS;
+  Membership restarted(Options(), {{3, ps}}, start);
+  EXPECT_EQ(restarted.LiveCount(PS), 1);
+  EXPECT_EQ(restarted.Missing(), "ps: 0 of 1 registered; workers: 0 of 2 registered");
+  restarted.RenewAll(start);
+  EXPECT_EQ(restarted.Missing(), "ps: 0 of 1 registered; workers: 0 of 2 registered");
+  restarted.Heard(3, start);
+  EXPECT_EQ(restarted.Missing(), "workers: 0 of 2 registered");
+}
+
 TEST_F(MembershipTest, SaysWhoIsMissing) {
   EXPECT_EQ(membership.Missing(), "ps: 0 of 1 registered; workers: 0 of 2 registered");
   RegisterRequest ps = Worker(1);

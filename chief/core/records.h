@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/control_plane.pb.h"
 #include "proto/job.pb.h"
@@ -115,9 +116,9 @@ struct ModelRecord {
   int64_t test_records = 0;
 };
 
-// The end: "" while running.
+// How the job ended, for every chief that is started on the state afterwards. kInvalidArgument: its input was wrong.
 struct EndRecord {
-  bool succeeded = false;
+  absl::StatusCode code = absl::StatusCode::kOk;
   std::string reason;
 };
 

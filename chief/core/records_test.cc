@@ -35,8 +35,15 @@ TEST(Durable, KeepsEachKindOfRecordUnderItsKey) {
   map.map.set_version(3);
   ModelRecord model;
   model.train_records = 60000;
-  const std::vector<Record> records = {
-      CounterRecord{"cut", 9}, member, batch, evaluation, epoch, checkpoint, map, model, EndRecord{false, "why"}};
+  const std::vector<Record> records = {CounterRecord{"cut", 9},
+                                       member,
+                                       batch,
+                                       evaluation,
+                                       epoch,
+                                       checkpoint,
+                                       map,
+                                       model,
+                                       EndRecord{absl::StatusCode::kAborted, "why"}};
   for (const Record& record : records) durable.Apply(record);
   EXPECT_EQ(durable.counters.at("cut"), 9);
   EXPECT_EQ(durable.members.count(5), 1);

@@ -31,9 +31,11 @@ bool StepLoopState::AdoptTerm(uint64_t term) {
 }
 
 bool StepLoopState::FollowDirective(Directive directive, const std::string& message, uint64_t generation,
-                                    absl::Time now, WorkerEffects* effects) {
+                                    absl::Time now) {
   if (directive == ABORT) {
-    Exit(absl::AbortedError(absl::StrCat("the job failed: ", message)), effects);
+    // The chief waits for its workers' farewell before it ends, too.
+    BeginLeave(absl::AbortedError(absl::StrCat("the job failed", message.empty() ? "" : ": ", message)),
+               LeaveRequest());
     return true;
   }
   if (directive == FINISH) {
@@ -76,7 +78,7 @@ void StepLoopState::OnRegisterResponse(uint64_t call_id, const RegisterResponse&
 void StepLoopState::OnHeartbeatResponse(uint64_t call_id, const HeartbeatResponse& response, absl::Time now,
                                         WorkerEffects* effects) {
   if (phase_ != Phase::kWorking || call_id < first_call_id_ || !AdoptTerm(response.term())) return;
-  FollowDirective(response.directive(), response.message(), response.generation(), now, effects);
+  FollowDirective(response.directive(), response.message(), response.generation(), now);
   Advance(now, effects);
 }
 
@@ -86,7 +88,7 @@ void StepLoopState::OnAcquireWorkResponse(uint64_t call_id, const AcquireWorkRes
   if (!AdoptTerm(response.term())) return;
   const Ask ask = calls_.Find<CallAcquireWork>(call_id)->request.ahead() ? Ask::kAhead : Ask::kWork;
   calls_.End(call_id);
-  if (!FollowDirective(response.directive(), response.message(), response.generation(), now, effects)) {
+  if (!FollowDirective(response.directive(), response.message(), response.generation(), now)) {
     wants_map_ = false;
     if (response.has_shard_map()) UseMap(response.shard_map(), now, effects);
     TakeWork(response, ask, now);
@@ -221,7 +223,7 @@ void StepLoopState::OnReportBatchesResponse(uint64_t call_id, const ReportBatche
   if (phase_ != Phase::kWorking || calls_.Find<CallReportBatches>(call_id) == nullptr) return;
   if (!AdoptTerm(response.term())) return;
   calls_.End(call_id);
-  if (!FollowDirective(response.directive(), response.message(), response.generation(), now, effects)) {
+  if (!FollowDirective(response.directive(), response.message(), response.generation(), now)) {
     for (const auto& [epoch, lease] : reports_.OnResponse(response, now + kChiefRetryPause)) DropLease(epoch, lease);
   }
   Advance(now, effects);
@@ -246,7 +248,7 @@ void StepLoopState::OnReportEvaluationResponse(uint64_t call_id, const ReportEva
   if (phase_ != Phase::kWorking || calls_.Find<CallReportEvaluation>(call_id) == nullptr) return;
   if (!AdoptTerm(response.term())) return;
   calls_.End(call_id);
-  FollowDirective(response.directive(), "", response.generation(), now, effects);
+  FollowDirective(response.directive(), "", response.generation(), now);
   Advance(now, effects);
 }
 

@@ -226,10 +226,15 @@ TEST(StepLoopChief, GoneChiefDoesNotKeepALeavingWorker) {
   EXPECT_TRUE(driver.TakeOne<WorkerExit>().status.ok());
 }
 
-TEST(StepLoopChief, AbortExitsWithTheReason) {
+TEST(StepLoopChief, AbortLeavesAndExitsWithTheReason) {
   StepLoopDriver driver;
   driver.Join();
   driver.AnswerHeartbeat(ABORT, "ps 1 is lost");
+  EXPECT_FALSE(driver.Has<WorkerExit>());
+  const CallLeave leave = driver.TakeOne<CallLeave>();
+  EXPECT_EQ(leave.request.incarnation(), 7u);
+  EXPECT_FALSE(leave.request.failed());
+  driver.loop->OnLeaveResponse(leave.call_id, driver.now, &driver.effects);
   const absl::Status status = driver.TakeOne<WorkerExit>().status;
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
   EXPECT_NE(status.message().find("ps 1 is lost"), std::string::npos);

@@ -115,8 +115,7 @@ class StepLoopState : public StepLoop {
   // False: the answer is of a chief before the one we know.
   bool AdoptTerm(uint64_t term);
   // True: the directive or the generation ends what the worker does; the answer has nothing more to say.
-  bool FollowDirective(Directive directive, const std::string& message, uint64_t generation, absl::Time now,
-                       WorkerEffects* effects);
+  bool FollowDirective(Directive directive, const std::string& message, uint64_t generation, absl::Time now);
   void TakeWork(const AcquireWorkResponse& response, Ask ask, absl::Time now);
   void UseMap(const ShardMap& map, absl::Time now, WorkerEffects* effects);
   // True: something changed.
