@@ -45,6 +45,7 @@ struct CoreLog {
     std::string found;
     absl::MutexLock lock(&mutex);
     const auto is_there = [&]() {
+      mutex.AssertHeld();
       for (const std::string& line : lines) {
         if (line.rfind(prefix, 0) == 0) found = line;
       }

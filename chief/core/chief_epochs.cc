@@ -173,7 +173,7 @@ void ChiefMachine::OpenNextEpoch(Turn turn) {
 
 void ChiefMachine::StartClosing(Turn turn) {
   SetCounter("cut", Counter("cut") + 1, turn);
-  closing_.emplace();
+  closing_ = Closing();
   closing_->cut = Counter("cut");
   PsCommand command;
   command.mutable_announce_cut()->set_cut(closing_->cut);

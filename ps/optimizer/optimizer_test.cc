@@ -117,7 +117,8 @@ TEST_P(EveryOptimizer, GivesTheKnownAnswers) {
       trained.Apply(*optimizer, Numbers(value));
     } else {
       const auto& slots = optimizer->slots();
-      const auto slot = std::find_if(slots.begin(), slots.end(), [&](const SlotSpec& s) { return s.name == name; });
+      const auto slot = std::find_if(slots.begin(), slots.end(),
+                                     [&slot_name = name](const SlotSpec& s) { return s.name == slot_name; });
       ASSERT_TRUE(name == "parameters" || slot != slots.end()) << name;
       const Floats& got = name == "parameters" ? trained.parameters : trained.slots[slot - slots.begin()];
       const Floats expected = Numbers(value);

@@ -153,7 +153,7 @@ bool StepLoopState::StartNextWork(absl::Time now) {
   const Work work = std::move(granted_.front());
   granted_.pop_front();
   if (const auto* grant = std::get_if<LeaseGrant>(&work)) return StartLease(*grant);
-  evaluation_.emplace();
+  evaluation_ = Evaluation();
   evaluation_->task = std::get<EvaluationTask>(work);
   last_buffer_ = 1;
   BeginPull(&evaluation_->pull, clock_, evaluation_->task.cut());
@@ -169,7 +169,7 @@ bool StepLoopState::StartLease(const LeaseGrant& grant) {
   }
   if (grant.has_start_clock()) clock_ = std::max(clock_, grant.start_clock());
   const std::set<int32_t> settled(grant.settled_batches().begin(), grant.settled_batches().end());
-  lease_.emplace();
+  lease_ = Lease();
   lease_->grant = grant;
   const int64_t batches = cutter_->BatchesIn(grant.lease());
   for (int32_t batch = 0; batch < batches; ++batch) {

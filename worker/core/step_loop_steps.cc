@@ -33,7 +33,7 @@ void StepLoopState::BeginPull(Pull* pull, int64_t step_clock, uint64_t pinned_cu
 }
 
 void StepLoopState::BeginStep() {
-  step_.emplace();
+  step_ = Step();
   step_->key.set_epoch(lease_->grant.epoch());
   step_->key.set_lease(lease_->grant.lease());
   step_->key.set_batch(lease_->todo.front());
