@@ -1,9 +1,9 @@
 // A worker whose model counts: for tests that must know exactly how often each record took part.
 //
-// Its one variable, "seen", has an element for each record. A batch's gradient is -1 at the elements of its records and
-// 0 elsewhere, so that SGD with learning rate 1 adds exactly 1 for each time that a record is in an applied batch
-// (floats hold such counts exactly up to 2^24). Records tell their number by their four pixels, most significant first;
-// bsp averages over a round's workers and so does not count.
+// Its variables, "seen_0" and "seen_1" (of one size, so that two ps hold one each), have an element for each record. A
+// batch's gradient is -1 at the elements of its records and 0 elsewhere, so that SGD with learning rate 1 adds exactly
+// 1 for each time that a record is in an applied batch (floats hold such counts exactly up to 2^24). Records tell their
+// number by their four pixels, most significant first; bsp averages over a round's workers and so does not count.
 
 #include <algorithm>
 #include <cmath>
@@ -21,15 +21,18 @@ namespace {
 
 // Of tests/process/recovery_test.py.
 constexpr int64_t kRecordCount = 1024;
+constexpr int kVariableCount = 2;
 
 class CountingModel : public Model {
  public:
   CountingModel() {
-    VariableSpec seen;
-    seen.set_name("seen");
-    seen.add_shape(kRecordCount);
-    seen.mutable_initializer()->mutable_zeros();
-    variables_.push_back(seen);
+    for (int i = 0; i < kVariableCount; ++i) {
+      VariableSpec seen;
+      seen.set_name(absl::StrCat("seen_", i));
+      seen.add_shape(kRecordCount);
+      seen.mutable_initializer()->mutable_zeros();
+      variables_.push_back(seen);
+    }
   }
 
   const std::vector<VariableSpec>& variables() const override { return variables_; }
@@ -38,7 +41,7 @@ class CountingModel : public Model {
 
   absl::StatusOr<BatchMetrics> ComputeGradients(const LabeledBatch& batch, absl::Span<const float* const> parameters,
                                                 absl::Span<float* const> gradients) override {
-    std::fill(gradients[0], gradients[0] + kRecordCount, 0.f);
+    for (float* const gradient : gradients) std::fill(gradient, gradient + kRecordCount, 0.f);
     for (int64_t example = 0; example < batch.example_count; ++example) {
       int64_t record = 0;
       for (int64_t byte = 0; byte < 4; ++byte) {
@@ -46,7 +49,7 @@ class CountingModel : public Model {
         record = record * 256 + std::lround(batch.inputs[example * 4 + byte] * 255);
       }
       if (record >= kRecordCount) return absl::InvalidArgumentError(absl::StrCat("no such record: ", record));
-      gradients[0][record] = -1;
+      for (float* const gradient : gradients) gradient[record] = -1;
     }
     return Evaluate(batch, parameters);
   }
