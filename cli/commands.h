@@ -24,8 +24,9 @@ struct LocalOptions {
   // Where the daemons' programs lie; empty: beside this one.
   std::string program_directory;
   std::string log_level = "warning";
-  // Handed to every worker; 0: share the cores out.
-  int compute_threads = 0;
+  // Of every worker. One, because the ps want the cores too: on busy cores a second thread made matrix products wait
+  // for one another up to fifty times as long (docs/performance.md).
+  int compute_threads = 1;
 };
 
 // Runs a chief, the ps and the workers on loopback until the job ends. Ctrl-C and SIGTERM end them all.

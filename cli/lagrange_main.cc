@@ -46,7 +46,7 @@ int Main(int argc, char** argv) {
   run_local->add_option("--program_dir", local.program_directory, "where lagrange-chief, -ps and -worker are");
   run_local->add_option("--log_level", local.log_level, "of the daemons")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
-  run_local->add_option("--compute_threads", local.compute_threads, "of each worker (default: cores / workers)")
+  run_local->add_option("--compute_threads", local.compute_threads, "of each worker (default: 1)")
       ->check(CLI::Range(1, 1024));
 
   std::string validate_job;

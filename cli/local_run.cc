@@ -165,12 +165,10 @@ absl::Status LocalRun::StartMembers() {
                                                                  absl::StrCat("--task_index=", index)}));
   }
   const int workers = job_.cluster().worker_count();
-  const int cores = std::max(1u, std::thread::hardware_concurrency());
-  const int threads = options_.compute_threads > 0 ? options_.compute_threads : std::max(1, cores / workers);
   for (int index = 0; index < workers; ++index) {
     RETURN_IF_ERROR(children_.Start(absl::StrCat("worker ", index),
                                     {programs_.worker, chief, log_level, absl::StrCat("--task_index=", index),
-                                     absl::StrCat("--compute_threads=", threads)}));
+                                     absl::StrCat("--compute_threads=", options_.compute_threads)}));
     ++workers_alive_;
   }
   // After the last fork: gRPC's threads and forks don't mix.
