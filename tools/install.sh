@@ -16,7 +16,7 @@ case $prefix in /*) ;; *) prefix=${BUILD_WORKING_DIRECTORY:-$PWD}/$prefix ;; esa
 install -d "$prefix/bin" "$prefix/share/doc/lagrange" "$prefix/share/lagrange/examples" \
   "$prefix/share/bash-completion/completions"
 install -m 755 cli/lagrange chief/lagrange-chief ps/lagrange-ps worker/lagrange-worker "$prefix/bin"
-install -m 644 README.md LICENSE NOTICE docs/*.md "$prefix/share/doc/lagrange"
+install -m 644 README.md ARCHITECTURE.md LICENSE NOTICE docs/*.md "$prefix/share/doc/lagrange"
 install -m 644 examples/*.textproto "$prefix/share/lagrange/examples"
 install -m 644 tools/lagrange.bash-completion "$prefix/share/bash-completion/completions/lagrange"
 echo "installed into $prefix: bin/lagrange, bin/lagrange-chief, bin/lagrange-ps, bin/lagrange-worker, share/"
