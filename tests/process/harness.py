@@ -19,7 +19,7 @@ import unittest
 from xml.sax.saxutils import quoteattr
 
 # No wait of a healthy run comes near it, even on two busy cores.
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 180
 ROOT = os.getcwd()
 FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
 
