@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import pty
 import re
 import signal
 import struct
@@ -39,6 +40,29 @@ class Local(harness.ProcessTest):
         self.assertEqual(local.wait(), 1, local.output())
         self.assertRegex(local.output(), "ps 0")
         self.assert_none_left()
+
+    def test_a_terminal_gets_a_bar_and_a_pipe_gets_lines(self):
+        job = harness.make_job(self.directory, records=4096, epochs=3)
+        ours, theirs = pty.openpty()
+        run = subprocess.Popen([harness.program("lagrange"), "local", "--job=" + job,
+                                "--state_dir=" + self.path("on-terminal")], stdout=subprocess.DEVNULL, stderr=theirs)
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(ours, 65536)
+            except OSError:  # How Linux says that the other end is closed.
+                break
+            if not piece:
+                break
+            shown += piece
+        os.close(ours)
+        self.assertEqual(run.wait(harness.PATIENCE_SECONDS), 0, shown)
+        self.assertRegex(shown.decode(), r"\r\x1b\[Kepoch [123]/3 \[[=> ]+\] +\d+%  [\d,]+ examples/s  [-\d:]+ left")
+        status, output, _ = self.run_local(job)
+        self.assertEqual(status, 0, output)
+        self.assertNotIn("\x1b", output)
+        self.assertIn("epoch 3 of 3", output)
 
     def test_ctrl_c_leaves_no_process(self):
         local = self.start_local(harness.make_job(self.directory, records=4096, epochs=1000))
