@@ -1,7 +1,6 @@
 """Checkpoints of real runs: readable by others, restorable on other clusters, refused when damaged; and runs that must
 be the same bit for bit."""
 
-import json
 import os
 import shutil
 
@@ -143,8 +142,7 @@ class Staleness(harness.ProcessTest):
             members = [self.start_ps(), self.start_ps(), self.start_worker("--step_delay=2ms"),
                        self.start_worker("--step_delay=2ms"), self.start_worker("--step_delay=20ms")]
             self.assert_all_exit([chief] + members)
-            with open(self.path("report.json"), encoding="utf-8") as source:
-                report = json.load(source)
+            report = self.report()
             self.assertLessEqual(report["staleness_clocks_max"], bound)
             if bound == 3:
                 # The bound was reached: the workers did run apart.

@@ -241,6 +241,11 @@ class ProcessTest(unittest.TestCase):
         return self.start("worker", [program(role), "--chief=" + self.chief_address, "--log_level=info"] + list(flags),
                           env)
 
+    def report(self):
+        """The last chief's."""
+        with open(self.path("report.json"), encoding="utf-8") as source:
+            return json.load(source)
+
     def run_local(self, job, *flags, timeout=PATIENCE_SECONDS, state="local-state"):
         """Runs `lagrange local` to its end: (exit status, output, report or None)."""
         report = self.path("local-report.json")

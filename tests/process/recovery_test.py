@@ -5,7 +5,6 @@ The counting worker's gradient is -1 at the elements of its batch's records, so 
 to each: after E epochs each element must be exactly E, on either ps.
 """
 
-import json
 import os
 import random
 import signal
@@ -43,9 +42,7 @@ class Counting(harness.ProcessTest):
 
     def assert_exact(self):
         self.assert_each_example_counted_once(RECORDS, self.epochs)
-        with open(self.path("report.json"), encoding="utf-8") as source:
-            checkpoint = json.load(source)["checkpoint"]
-        counts = harness.read_checkpoint(checkpoint)
+        counts = harness.read_checkpoint(self.report()["checkpoint"])
         self.assertEqual(sorted(counts), ["seen_0", "seen_1"])
         for values in counts.values():
             self.assertEqual(len(values), RECORDS)
@@ -193,6 +190,17 @@ class ChiefLoss(Counting):
         self.assert_each_example_counted_once(512, 2)
 
 
+    def test_a_chief_started_on_a_finished_job_reports_it_again(self):
+        self.job = harness.make_job(self.directory, test_records=64)
+        self.assert_all_exit([self.start_chief(self.job), self.start_ps(), self.start_worker()])
+        first = self.report()
+        again = self.start_chief(self.job)
+        self.assertEqual(again.wait(), 0, again.output())
+        second = self.report()
+        for field in ("test_accuracy", "test_loss", "checkpoint", "epochs"):
+            self.assertEqual(first[field], second[field], field)
+
+
 class Failing(harness.ProcessTest):
     """Jobs that can't be done: the chief says why, with 2 for bad input and 1 for the rest, and says the same again."""
 
@@ -232,8 +240,7 @@ class Failing(harness.ProcessTest):
         job = harness.make_job(self.directory, optimizer="sgd { learning_rate: 1e30 }", extra="max_bad_pushes: 100000")
         chief = self.start_chief(job)
         self.assert_all_exit([chief, self.start_ps(), self.start_worker()])
-        with open(self.path("report.json"), encoding="utf-8") as source:
-            report = json.load(source)
+        report = self.report()
         skipped = sum(int(row["examples_skipped"]) for row in report["epochs"])
         done = sum(int(row["examples_done"]) for row in report["epochs"])
         self.assertGreater(skipped, 0)
