@@ -35,6 +35,9 @@ def program(role):
 class Process:
     """A child whose output is read as it comes."""
 
+    # All of this run, for a test that is itself ended.
+    started = []
+
     def __init__(self, name, arguments, env=None):
         self.name = name
         self.lines = []
@@ -43,6 +46,7 @@ class Process:
         environment.update(env or {})
         self.child = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                       stdin=subprocess.DEVNULL, text=True, errors="replace", env=environment)
+        Process.started.append(self)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -329,7 +333,16 @@ class _XmlResult(unittest.TextTestResult):
         self.cases.append((test, "<skipped/>"))
 
 
+def _end_with_children(number, _):
+    for process in Process.started:
+        process.signal(signal.SIGKILL)
+    os._exit(128 + number)
+
+
 def main():
+    # As bazel ends a test that takes too long.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end_with_children)
     runner = unittest.TextTestRunner(stream=sys.stdout, verbosity=2, resultclass=_XmlResult)
     loader = unittest.defaultTestLoader
     names = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
