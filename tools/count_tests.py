@@ -1,7 +1,7 @@
 """Prints "PASSED FAILED SKIPPED", the test cases of a `bazel test --build_event_json_file=FILE` run.
 
 A GoogleTest binary counts as many as it has cases; a script, or a test that died before it wrote its results, as one.
-A target that timed out or crashed counts at least one failure, whatever its results say.
+A target that timed out, crashed or was not built counts at least one failure, whatever its results say.
 """
 
 import json
@@ -34,11 +34,14 @@ def main():
     passed = failed = skipped = 0
     # The last attempt of each target and shard is the one that counts.
     results = {}
+    not_built = set()
     for line in open(sys.argv[1], encoding="utf-8"):
         event = json.loads(line)
         if "testResult" in event:
             key = event["id"]["testResult"]
             results[(key["label"], key.get("shard", 0))] = event["testResult"]
+        elif "targetCompleted" in event["id"] and not event.get("completed", {}).get("success", False):
+            not_built.add(event["id"]["targetCompleted"]["label"])
     for (label, _), result in sorted(results.items()):
         xml = [o["uri"] for o in result.get("testActionOutput", []) if o["name"] == "test.xml"]
         cases = cases_of(urllib.parse.unquote(re.sub("^file://", "", xml[0]))) if xml else None
@@ -51,7 +54,9 @@ def main():
             print("skipped: %s %s" % (label, name), file=sys.stderr)
         if not good:
             print("failed: %s" % label, file=sys.stderr)
-    print(passed, failed, skipped)
+    for label in sorted(not_built):
+        print("not built: %s" % label, file=sys.stderr)
+    print(passed, failed + len(not_built), skipped)
 
 
 if __name__ == "__main__":
