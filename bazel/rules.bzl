@@ -44,6 +44,7 @@ def core_library(name, **kwargs):
         srcs = ["//bazel:layer_check.sh"],
         args = ["$(location :%s_deps)" % name],
         data = [":%s_deps" % name],
+        tags = ["no_sanitizer"],
     )
 
 def registered_library(name, deps = [], extra_exclude = [], **kwargs):
