@@ -213,9 +213,9 @@ TEST_F(JobSetupTest, ACheckpointOfAnotherModelEndsTheJobNamingBoth) {
   RegisterResponse response;
   ASSERT_TRUE(stub->Register(&context, request, &response).ok());
   EXPECT_EQ(response.outcome(), RegisterResponse::REFUSED_REGISTRATION);
-  EXPECT_THAT((*server)->WaitForExit().status, StatusIs(absl::StatusCode::kFailedPrecondition,
-                                                        AllOf(HasSubstr(directory_ + "/checkpoint"), HasSubstr("model"),
-                                                              HasSubstr("0123456789abcdef"))));
+  EXPECT_THAT((*server)->WaitForExit().status,
+              StatusIs(absl::StatusCode::kInvalidArgument, AllOf(HasSubstr(directory_ + "/checkpoint"),
+                                                                 HasSubstr("model"), HasSubstr("0123456789abcdef"))));
 }
 
 }  // namespace
