@@ -18,6 +18,22 @@ constexpr int64_t kLeasesPerWorker = 8;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
 
+// Of half of `most` and up, the lease whose last turn over all workers lacks the fewest batches. Measured under bsp:
+// where one worker of four was left with the last 19 batches of an epoch, the rounds of its small means cost the
+// epoch's end two points of accuracy.
+int64_t EvenBatchesPerLease(int64_t batches, int64_t workers, int64_t most) {
+  int64_t best = most;
+  int64_t least_missing = std::numeric_limits<int64_t>::max();
+  for (int64_t size = most; size >= CeilDiv(most, 2); --size) {
+    const int64_t turn = size * workers;
+    const int64_t missing = CeilDiv(batches, turn) * turn - batches;
+    if (missing >= least_missing) continue;
+    least_missing = missing;
+    best = size;
+  }
+  return best;
+}
+
 absl::Status CheckRange(absl::string_view what, int64_t value, int64_t largest) {
   if (value >= 1 && value <= largest) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(what, ": expected 1 to ", largest, ", got ", value));
@@ -42,8 +58,8 @@ BatchCutter::Options BatchCutter::OptionsFor(const JobSpec& job, int64_t record_
     const int64_t workers = std::max<int64_t>(1, job.cluster().worker_count());
     const int64_t batches = CeilDiv(std::max<int64_t>(0, record_count), options.batch_size);
     const int64_t fair_share = batches / (kLeasesPerWorker * workers);
-    options.examples_per_lease =
-        options.batch_size * std::min(kDefaultBatchesPerLease, std::max<int64_t>(1, fair_share));
+    const int64_t most = std::min(kDefaultBatchesPerLease, std::max<int64_t>(1, fair_share));
+    options.examples_per_lease = options.batch_size * EvenBatchesPerLease(batches, workers, most);
   }
   return options;
 }

@@ -157,15 +157,27 @@ JobSpec Job(int32_t batch_size, int32_t workers, int64_t examples_per_lease = 0)
   return job;
 }
 
-TEST(BatchCutter, DefaultLeaseIs64Batches) {
-  EXPECT_EQ(BatchCutter::OptionsFor(Job(10, 2), 60000).examples_per_lease, 640);
+TEST(BatchCutter, DefaultLeaseIsAtMost64Batches) {
+  // 6000 batches, all leases whole and the same number for both workers: 60 does that, 61 to 64 don't.
+  EXPECT_EQ(BatchCutter::OptionsFor(Job(10, 2), 60000).examples_per_lease, 600);
+  // 6400 batches: 64 itself.
+  EXPECT_EQ(BatchCutter::OptionsFor(Job(10, 2), 64000).examples_per_lease, 640);
 }
 
 TEST(BatchCutter, DefaultLeaseGivesEachWorkerEight) {
   const BatchCutter cutter = BatchCutter::Create(BatchCutter::OptionsFor(Job(64, 4), 60000)).value();
-  // 938 batches for 32 leases.
-  EXPECT_EQ(cutter.batches_per_lease(), 29);
+  // 938 batches for at least 32 leases: 15 to 29 in each.
+  EXPECT_LE(cutter.batches_per_lease(), 29);
+  EXPECT_GE(cutter.batches_per_lease(), 15);
   EXPECT_GE(cutter.lease_count(), 32);
+}
+
+TEST(BatchCutter, DefaultLeasesEndTogetherForAllWorkers) {
+  // 1875 batches. Leases of 58 would leave the last 19 to one worker of four; 47 lets the four end 5 batches apart.
+  const BatchCutter cutter = BatchCutter::Create(BatchCutter::OptionsFor(Job(32, 4), 60000)).value();
+  EXPECT_EQ(cutter.batches_per_lease(), 47);
+  EXPECT_EQ(cutter.lease_count(), 40);
+  EXPECT_EQ(cutter.BatchesIn(39), 42);
 }
 
 TEST(BatchCutter, DefaultLeaseIsAtLeastOneBatch) {
