@@ -21,7 +21,10 @@ def lagrange_cc_test(name, copts = [], deps = [], **kwargs):
     native.cc_test(
         name = name,
         copts = WARNINGS + copts,
-        deps = deps + ["@system//:gtest_main"],
+        deps = deps + ["@system//:gtest_main"] + select({
+            "//bazel:tsan": ["//tests:tsan_mutex"],
+            "//conditions:default": [],
+        }),
         **kwargs
     )
 
