@@ -5,7 +5,7 @@
 #   ./test.sh --nightly   all that --ci runs, and every test tagged nightly
 # Closes with a line "N passed, N failed, N skipped" that sums every stage, and fails if anything failed.
 set -uo pipefail
-cd "$(dirname "$0")"
+cd "$(dirname "$0")" || exit
 
 tier=fast
 case "${1:-}" in
