@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# clang-tidy takes about 5 s a file: two cores do so many in two minutes.
+# clang-tidy took 6 to 9 s of a busy core a file: two cores do so many in three minutes.
 max_tidied=40
 
 scratch=$(mktemp -d)
