@@ -39,7 +39,7 @@ int Main(int argc, char** argv) {
   CLI::App* run_local = app.add_subcommand("local", "run a job on this machine: a chief, ps and workers as processes");
   AddJobFlags(run_local, &local.job_path, &local.overrides);
   run_local->add_option("--state_dir", local.state_directory,
-                        "ledger and checkpoints; an existing one goes on with its job (default: a new one below "
+                        "where ledger, report and checkpoints go; must be new or empty (default: a new one below "
                         "./lagrange-runs)");
   run_local->add_option("--restore", local.restore, "start from this checkpoint's directory");
   run_local->add_option("--report", local.report_path, "write the result as JSON to this file");

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -29,6 +30,13 @@ absl::StatusOr<std::string> MakeStateDirectory(const std::string& given, const s
     path = absl::StrCat(buffer, "/", path);
   }
   RETURN_IF_ERROR(MakeDirectories(path));
+  // The parameters of a run live in its ps, and those are gone with it: only a checkpoint of it can be gone on with.
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(path));
+  if (!names.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the state directory ", path, " is not empty (", names.front(),
+                     "): give a new one, and --restore=CHECKPOINT to go on from an earlier run's checkpoint"));
+  }
   return path;
 }
 

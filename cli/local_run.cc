@@ -112,8 +112,7 @@ int LocalRun::Run() {
   ClearProgress();
   EndMembers();
   if (signal_received_ != 0) {
-    std::cerr << "lagrange local: ended by signal " << signal_received_
-              << "; the job can go on with --state_dir=" << options_.state_directory << "\n";
+    std::cerr << "lagrange local: ended by signal " << signal_received_ << "; " << HowToGoOn() << "\n";
     return 128 + signal_received_;
   }
   if (!chief_ended_the_job) return 1;
@@ -125,10 +124,14 @@ int LocalRun::Run() {
   return exit_status == 0 && member_failed_ ? 1 : exit_status;
 }
 
+std::string LocalRun::HowToGoOn() {
+  absl::MutexLock lock(&status_mutex_);
+  const std::string& checkpoint = status_.report().checkpoint();
+  if (checkpoint.empty()) return "there is no checkpoint yet";
+  return absl::StrCat("go on from its last checkpoint with --restore=", checkpoint);
+}
+
 absl::Status LocalRun::StartChief() {
-  // An earlier run's, where the state directory is used again.
-  const absl::Status removed = RemoveFile(address_file_);
-  if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
   std::vector<std::string> arguments = {programs_.chief,
                                         absl::StrCat("--job=", job_path_),
                                         "--listen=127.0.0.1:0",

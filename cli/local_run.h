@@ -58,6 +58,8 @@ class LocalRun {
   void OnEnded(const ChildProcesses::Ended& ended);
   void ShowProgress();
   void ClearProgress();
+  // What a person does who stopped the run and wants it back.
+  std::string HowToGoOn();
   // Runs on its own thread until stop_asking_.
   void AskChief();
 

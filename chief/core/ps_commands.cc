@@ -78,6 +78,9 @@ bool PsCommands::MayPass(uint64_t command_id, const absl::Status& status) const 
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kAborted:
       return true;
+    case absl::StatusCode::kResourceExhausted:
+      // All of a ps's command threads are busy. Of a disk command it may be a full disk.
+      return !entry.outgoing.command.has_write_checkpoint() && !entry.outgoing.command.has_install_shards();
     case absl::StatusCode::kFailedPrecondition:
       // A process that doesn't know its incarnation yet, for the answer to its registration is under way, or one that
       // has just replaced the ps: its registration or its lapse decides. But of a disk command it may be what the ps

@@ -65,7 +65,7 @@ class Checkpoints(harness.ProcessTest):
             shutil.copytree(good, copy)
             change(copy)
             status, output, _ = self.run_local(harness.make_job(self.directory, ps=2, epochs=3), "--restore=" + copy,
-                                               state="never")
+                                               state="never-%d" % len(self.processes))
             self.assertEqual(status, 2, output)
             return output
 

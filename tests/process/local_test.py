@@ -4,6 +4,7 @@ import gzip
 import os
 import pty
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -63,6 +64,35 @@ class Local(harness.ProcessTest):
         self.assertEqual(status, 0, output)
         self.assertNotIn("\x1b", output)
         self.assertIn("epoch 3 of 3", output)
+
+    def test_a_state_directory_in_use_is_refused_and_left_alone(self):
+        status, output, _ = self.run_local(harness.make_job(self.directory))
+        self.assertEqual(status, 0, output)
+        job = self.path("local-state/job.textproto")
+        with open(job, encoding="utf-8") as source:
+            before = source.read()
+        status, output, _ = self.run_local(harness.make_job(self.directory, name="another"))
+        self.assertEqual(status, 2, output)
+        self.assertIn(self.path("local-state"), output)
+        self.assertIn("--restore", output)
+        with open(job, encoding="utf-8") as source:
+            self.assertEqual(source.read(), before)
+
+    def test_an_interrupted_run_says_how_to_go_on_and_does(self):
+        job = harness.make_job(self.directory, records=4096, epochs=1000)
+        local = self.start_local(job)
+        local.wait_for_line("checkpoint .*epoch-0000[2-9]")
+        # The command asks the chief twice a second.
+        local.wait_for_line("epoch 3[0-9] of")
+        local.signal(signal.SIGINT)
+        self.assertEqual(local.wait(), 130, local.output())
+        checkpoint = local.wait_for_line("go on from its last checkpoint with --restore=(.*)").group(1)
+        shutil.copytree(checkpoint, self.path("kept"))
+        epochs = int(re.search(r"epoch-(\d+)", checkpoint).group(1)) + 1
+        status, output, report = self.run_local(job, "--restore=" + self.path("kept"), "--epochs=%d" % epochs,
+                                                state="gone-on")
+        self.assertEqual(status, 0, output)
+        self.assertEqual(len(report["epochs"]), epochs)
 
     def test_ctrl_c_leaves_no_process(self):
         local = self.start_local(harness.make_job(self.directory, records=4096, epochs=1000))
