@@ -96,6 +96,7 @@ RunResult Cluster::Run() {
     }
     Fail(waits_.Check(now_));
   }
+  for (const auto& ps : ps_) LookAtShards(ps->index);
   Fail(CheckEnd());
   result_.duration = now_ - began;
   for (const auto& ps : ps_) {

@@ -40,6 +40,8 @@ enum class Planted {
   kNoBound,
   // A ps never hears of evictions.
   kNoEviction,
+  // A ps writes its live state instead of the cut's fork.
+  kLiveFork,
 };
 
 struct ClusterOptions {
@@ -114,6 +116,9 @@ class Cluster {
   void PullAtPs(uint64_t worker_id, const SendPull& pull);
   void PushAtPs(uint64_t worker_id, const SendPush& push, const std::vector<uint64_t>& versions);
   void ApplyPsEffects(int index, const PsEffects& effects);
+  void LookAtShards(int index);
+  // As LookAtShards, but with odd seeds only now and then: looking makes a shard fork that would have forked later, and
+  // such forks have to be right too.
   void CheckShards(int index);
 
   // ---- workers (worker_node.cc) ----

@@ -133,6 +133,10 @@ void Replay(uint64_t seed, const std::string& traced) {
   }
 }
 
+TEST(PlantedBug, ACheckpointOfTheLiveStateIsSeenInItsCut) {
+  ExpectSeen(Planted::kLiveFork, "asp", "of an epoch after the cut's");
+}
+
 bool ParseFlag(absl::string_view argument, absl::string_view flag, int64_t* value) {
   return absl::ConsumePrefix(&argument, flag) && absl::SimpleAtoi(argument, value);
 }

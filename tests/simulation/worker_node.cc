@@ -290,6 +290,7 @@ void Cluster::SendPushToPs(Worker* worker, const SendPush& push) {
 }
 
 void Cluster::ReportBatches(Worker* worker, const CallReportBatches& call) {
+  for (const auto& ps : ps_) LookAtShards(ps->index);
   for (const BatchDone& done : call.request.done()) Fail(applied_once_->OnDone(done.key()));
   CallChief<ReportBatchesResponse>(
       worker->id, call.call_id,
