@@ -1,6 +1,7 @@
 """`bazel run //:install -- --prefix=DIR`: what it lays down runs without Bazel."""
 
 import os
+import re
 import shutil
 import subprocess
 
@@ -28,9 +29,18 @@ class Install(harness.ProcessTest):
 
     def test_docs_completion_and_licence_are_laid_down(self):
         prefix = self.install()
-        for name in ("share/doc/lagrange/README.md", "share/doc/lagrange/LICENSE", "share/doc/lagrange/NOTICE",
+        for name in ("share/doc/lagrange/README.md", "share/doc/lagrange/docs/command_line.md",
+                     "share/doc/lagrange/docs/decisions/buffers_by_copy_on_write.md", "share/doc/lagrange/LICENSE", "share/doc/lagrange/NOTICE",
                      "share/bash-completion/completions/lagrange", "share/lagrange/examples/fashion_mnist_mlp.textproto"):
             self.assertTrue(os.path.isfile(os.path.join(prefix, name)), name)
+
+    def test_every_link_of_the_installed_readme_leads_to_a_file(self):
+        directory = os.path.join(self.install(), "share/doc/lagrange")
+        with open(os.path.join(directory, "README.md"), encoding="utf-8") as source:
+            links = re.findall(r"\]\(([^)#]+)\)", source.read())
+        self.assertGreater(len(links), 3)
+        for link in links:
+            self.assertTrue(os.path.isfile(os.path.join(directory, link)), link)
 
     def test_completion_offers_subcommands_and_flags(self):
         prefix = self.install()
