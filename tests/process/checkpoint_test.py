@@ -31,6 +31,24 @@ class Checkpoints(harness.ProcessTest):
         self.assertEqual(len(kept), 2, kept)
         self.assertIn(os.path.basename(report["checkpoint"]), kept)
 
+    def test_two_runs_of_one_job_name_share_a_directory(self):
+        shared = self.path("shared")
+
+        def job(rate, epochs, keep):
+            return harness.make_job(self.directory, epochs=epochs, optimizer="sgd { learning_rate: %g }" % rate,
+                                    extra='checkpoint { directory: "%s" max_to_keep: %d }' % (shared, keep))
+
+        first = self.train(job(0.01, 2, 5), state="first")
+        before = harness.read_checkpoint(first["checkpoint"])
+        second = self.train(job(0.02, 3, 1), state="second")
+        self.assertEqual(harness.read_checkpoint(first["checkpoint"]), before)
+        kept = [d for d in os.listdir(shared) if os.path.exists(os.path.join(shared, d, "manifest.json"))]
+        # Both of the first run, the last of the second.
+        self.assertEqual(len(kept), 3, kept)
+        for rate, run, state in ((0.01, first, "first-again"), (0.02, second, "second-again")):
+            again = self.train(job(rate, 4, 5), "--restore=" + run["checkpoint"], state=state)
+            self.assertEqual(again["epochs"][:len(run["epochs"])], run["epochs"])
+
     def test_restores_onto_another_number_of_ps_and_workers(self):
         first = self.train(harness.make_job(self.directory, epochs=2, ps=3, workers=2, optimizer="adam {}"))
         before = harness.read_checkpoint(first["checkpoint"])

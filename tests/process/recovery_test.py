@@ -8,6 +8,7 @@ to each: after E epochs each element must be exactly E, on either ps.
 import os
 import random
 import signal
+import time
 
 import harness
 
@@ -169,6 +170,18 @@ class ChiefLoss(Counting):
         self.assert_all_exit([self.chief] + self.ps + self.workers)
         self.assert_exact()
 
+    def test_another_consistency_is_refused_once_the_job_runs(self):
+        self.start_cluster(lease_seconds=10)
+        self.wait_for_batches(40)
+        self.kill(self.chief)
+        other = self.start("chief", [harness.program("chief"), "--job=" + self.job, "--listen=127.0.0.1:0",
+                                     "--state_dir=" + self.path("state"), "--consistency=ssp:2"])
+        self.assertEqual(other.wait(), 2, other.output())
+        self.assertRegex(other.output(), r"runs under asp, .*ssp\{2\}")
+        self.restart_chief()
+        self.assert_all_exit([self.chief] + self.ps + self.workers)
+        self.assert_exact()
+
     def test_a_worker_dies_while_the_chief_is_away(self):
         self.start_cluster()
         self.wait_for_batches(40)
@@ -199,6 +212,70 @@ class ChiefLoss(Counting):
         second = self.report()
         for field in ("test_accuracy", "test_loss", "checkpoint", "epochs"):
             self.assertEqual(first[field], second[field], field)
+
+
+class EverybodyLoss(Counting):
+
+    def newest_checkpoint(self, state):
+        """(directory, epochs in it) by the files alone, as a person would look for it; None when there is none yet."""
+        parent = self.path(state + "/checkpoints")
+        found = []
+        for name in os.listdir(parent) if os.path.isdir(parent) else []:
+            manifest = os.path.join(parent, name, "manifest.json")
+            if os.path.exists(manifest):
+                with open(manifest, encoding="utf-8") as source:
+                    ledger = harness.json.load(source)["ledger"]
+                found.append((int(ledger["epochs_complete"]), os.path.join(parent, name)))
+        return max(found)[::-1] if found else None
+
+    def test_all_killed_at_any_moment_restores_to_exact_sums(self):
+        # Epochs of some tens of milliseconds, so that most moments lie in or near the writing of a checkpoint.
+        chance = random.Random(11)
+        for run in range(4):
+            state = "state-%d" % run
+            job = harness.make_job(self.directory, records=RECORDS, epochs=1000, batch_size=64, lease=256, ps=2,
+                                   workers=2, optimizer="sgd { learning_rate: 1 }", name="counted")
+            self.chief = self.start_chief(job, state=state)
+            members = [self.start_ps(), self.start_ps(), self.start_worker(role="counting-worker"),
+                       self.start_worker(role="counting-worker")]
+            harness.wait_until(lambda: self.newest_checkpoint(state), "a checkpoint")
+            time.sleep(chance.random() * 0.4)
+            for process in [self.chief] + members:
+                process.signal(signal.SIGKILL)
+            for process in [self.chief] + members:
+                process.wait()
+            checkpoint, epochs = self.newest_checkpoint(state)
+            self.epochs = epochs + 2
+            job = harness.make_job(self.directory, records=RECORDS, epochs=self.epochs, batch_size=64, lease=256, ps=1,
+                                   workers=1, optimizer="sgd { learning_rate: 1 }", name="counted")
+            chief = self.start_chief(job, "--restore=" + checkpoint, state="restored-%d" % run)
+            self.assert_all_exit([chief, self.start_ps(), self.start_worker(role="counting-worker")])
+            self.assertEqual([row["epoch"] for row in self.report()["epochs"]], list(range(1, self.epochs + 1)))
+            for values in harness.read_checkpoint(self.report()["checkpoint"]).values():
+                self.assertEqual(set(values), {float(self.epochs)})
+
+
+class PsPause(Counting):
+
+    def test_a_ps_that_stands_still_is_waited_for_and_nothing_counts_twice(self):
+        # Longer than a request's time-out (20 s), so that pulls and pushes are sent again to it meanwhile.
+        self.start_cluster(lease_seconds=60, cluster="ps_lease { seconds: 120 }")
+        self.wait_for_batches(20)
+        self.ps[1].signal(signal.SIGSTOP)
+        self.workers[0].wait_for_line("sent again")
+        self.ps[1].signal(signal.SIGCONT)
+        self.assert_all_exit([self.chief] + self.ps + self.workers)
+        self.assert_exact()
+
+    def test_sigterm_on_a_ps_ends_the_job_naming_it(self):
+        self.start_cluster()
+        self.wait_for_batches(20)
+        self.ps[1].signal(signal.SIGTERM)
+        self.assertEqual(self.ps[1].wait(), 0, self.ps[1].output())
+        self.assertEqual(self.chief.wait(), 1, self.chief.output())
+        self.assertRegex(self.chief.output(), "the job failed: ps 1 .*left with its shards")
+        for member in [self.ps[0]] + self.workers:
+            self.assertEqual(member.wait(), 1, member.output())
 
 
 class Failing(harness.ProcessTest):
