@@ -3,8 +3,34 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <new>
+
 #include "ps/core/engine.h"
 #include "ps/core/engine_testing.h"
+
+namespace {
+
+bool memory_is_out = false;
+
+void* Aligned(size_t bytes, std::align_val_t alignment) {
+  const size_t unit = static_cast<size_t>(alignment);
+  return std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit);
+}
+
+}  // namespace
+
+// The buffers' own, and what frees them.
+void* operator new(size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return memory_is_out ? nullptr : Aligned(bytes, alignment);
+}
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  void* memory = Aligned(bytes, alignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace lagrange {
 namespace {
@@ -166,6 +192,36 @@ TEST_F(EngineBspTest, ACutInAnOpenRoundLeavesItOutAndAcknowledgesUnderTheCut) {
   EXPECT_EQ(ps_.AnsweredPush(first)->header.cut(), 11);
   EXPECT_EQ(ps_.AtCut(11), Floats(6, 0));
   EXPECT_THAT(ps_.engine().GetFork(11).value()[0].dedupe.open(), IsEmpty());
+}
+
+// While this is held, an update needs a fresh buffer.
+using Held = std::vector<ShardSnapshot>;
+
+TEST_F(EngineBspTest, ARoundThatMemoryDoesNotSufficeForIsSentAgainAndAppliedOnce) {
+  const Held held = ps_.engine().Snapshot();
+  const RequestToken first = ps_.Push(PushHeader(1, 0, 0), -4);
+  memory_is_out = true;
+  const RequestToken second = ps_.Push(PushHeader(2, 0, 1), -8);
+  memory_is_out = false;
+  EXPECT_EQ(ps_.PushCode(first), UNAVAILABLE);
+  EXPECT_EQ(ps_.PushCode(second), UNAVAILABLE);
+  EXPECT_EQ(ps_.Now(), Floats(6, 0));
+  EXPECT_THAT(ps_.Outcomes(ps_.Push(PushHeader(1, 0, 0), -4)), ElementsAre(DUPLICATE, DUPLICATE));
+  EXPECT_THAT(ps_.Outcomes(ps_.Push(PushHeader(2, 0, 1), -8)), ElementsAre(DUPLICATE, DUPLICATE));
+  EXPECT_EQ(ps_.Now(), Floats(6, 6));
+}
+
+TEST_F(EngineBspTest, ADuplicateOfWhatMemoryDidNotSufficeForIsNotAcknowledged) {
+  const Held held = ps_.engine().Snapshot();
+  ps_.Push(PushHeader(1, 0, 0), -4);
+  memory_is_out = true;
+  ASSERT_TRUE(ps_.ChangeMember(1, MemberChange::EVICTED, 2).ok());
+  ps_.Push(PushHeader(2, 0, 1), -8);
+  const RequestToken duplicate = ps_.Push(PushHeader(2, 0, 0), -4);
+  memory_is_out = false;
+  EXPECT_EQ(ps_.PushCode(duplicate), UNAVAILABLE);
+  EXPECT_THAT(ps_.Outcomes(ps_.Push(PushHeader(2, 0, 0), -4)), ElementsAre(DUPLICATE, DUPLICATE));
+  EXPECT_EQ(ps_.Now(), Floats(6, 6));
 }
 
 TEST_F(EngineBspTest, AThirdOpenRoundIsRefused) {

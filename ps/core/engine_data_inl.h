@@ -68,7 +68,9 @@ std::vector<typename EngineImpl<Mutex>::AdmittedPull> EngineImpl<Mutex>::Settle(
   for (PullAnswer& answer : orphans_.pulls) effects->pulls.push_back(std::move(answer));
   for (PushAnswer& answer : orphans_.pushes) effects->pushes.push_back(std::move(answer));
   orphans_ = PsEffects();
-  while (const std::optional<int64_t> round = rounds_.NextToClose(clocks_)) CloseRound(*round, effects);
+  while (const std::optional<int64_t> round = rounds_.NextToClose(clocks_)) {
+    if (!CloseRound(*round, effects)) break;
+  }
   std::vector<AdmittedPull> admitted;
   const std::optional<int64_t> min = clocks_.Min();
   if (!min.has_value()) return admitted;
@@ -79,21 +81,24 @@ std::vector<typename EngineImpl<Mutex>::AdmittedPull> EngineImpl<Mutex>::Settle(
 }
 
 template <typename Mutex>
-void EngineImpl<Mutex>::CloseRound(int64_t round, PsEffects* effects) {
-  std::set<uint32_t> failed;
+bool EngineImpl<Mutex>::CloseRound(int64_t round, PsEffects* effects) {
+  absl::Status status;
   for (const auto& [id, locked] : installed_->shards) {
-    const absl::Status status = OnShard(locked.get(), [round](Shard* shard) { return shard->CloseRounds(round); });
-    // Nothing of the round is in that shard: its batches are to be computed again.
-    if (!status.ok()) failed.insert(id);
+    status.Update(OnShard(locked.get(), [round](Shard* shard) { return shard->CloseRounds(round); }));
+  }
+  if (!status.ok()) {
+    // The gradients stay in the shards that couldn't apply them. Whoever sends again makes the next try.
+    for (const Contribution& contribution : rounds_.TakeAllWaiting()) {
+      effects->pushes.push_back({contribution.token, Reply({UNAVAILABLE, std::string(status.message())})});
+    }
+    return false;
   }
   for (Contribution& contribution : rounds_.Close(round)) {
     PushAnswer answer{contribution.token, Reply({})};
-    for (ShardResult& result : contribution.results) {
-      if (failed.count(result.shard()) != 0) result.set_outcome(LATE);
-      *answer.header.add_results() = std::move(result);
-    }
+    for (ShardResult& result : contribution.results) *answer.header.add_results() = std::move(result);
     effects->pushes.push_back(std::move(answer));
   }
+  return true;
 }
 
 template <typename Mutex>

@@ -115,7 +115,8 @@ class EngineImpl : public Engine {
   void FenceWaiting(uint64_t incarnation, PsEffects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_);
   // After any change of clocks or members: closes the rounds and admits the pulls that may go on now.
   std::vector<AdmittedPull> Settle(PsEffects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_);
-  void CloseRound(int64_t round, PsEffects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_);
+  // False: memory is out; the round stays open, and those who wait for it are told to send again.
+  bool CloseRound(int64_t round, PsEffects* effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_);
   AdmittedPull Admit(WaitingPull pull, int64_t min_clock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_);
   Refusal CheckPull(const RequestHeader& header, absl::Span<const uint32_t> shards)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_);

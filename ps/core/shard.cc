@@ -219,20 +219,17 @@ absl::Status Shard::Accumulate(const ShardPart& part, OpenRound* round) {
 }
 
 absl::Status Shard::CloseRounds(int64_t round) {
-  absl::Status status;
   while (!rounds_.empty() && rounds_.begin()->first <= round) {
-    OpenRound closing = std::move(rounds_.begin()->second);
-    rounds_.erase(rounds_.begin());
-    pending_count_ -= closing.pending.size();
-    if (absl::Status updated = Update(closing.mean.values()); !updated.ok()) {
-      status = updated;
-      continue;
-    }
+    OpenRound& closing = rounds_.begin()->second;
+    RETURN_IF_ERROR(Update(closing.mean.values()));
     for (const auto& [key, incarnation] : closing.pending) dedupe_.Add(key.first, key.second);
+    pending_count_ -= closing.pending.size();
     pool_.Give(std::move(closing.mean));
+    closed_round_ = rounds_.begin()->first;
+    rounds_.erase(rounds_.begin());
   }
   closed_round_ = std::max(closed_round_, round);
-  return status;
+  return absl::OkStatus();
 }
 
 ShardSnapshot Shard::MakeSnapshot(uint64_t version, const BufferRef& parameters, const std::vector<BufferRef>& slots,

@@ -90,7 +90,7 @@ class Shard {
   // DUPLICATE (applied, or pending through someone else) or LATE. Errors as Apply's.
   absl::StatusOr<ShardOutcome> Contribute(const ShardPart& part);
   // Applies the mean by examples of each open round up to this one, and sets the bits of its keys. ResourceExhausted:
-  // no memory; the rounds are closed, but their contributions are dropped unapplied.
+  // no memory; the round that it failed at and those after it stay open, for another try.
   absl::Status CloseRounds(int64_t round);
 
   absl::Status Retire(int64_t lease_number) { return dedupe_.Retire(lease_number); }
