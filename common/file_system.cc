@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -23,8 +24,8 @@ namespace lagrange {
 namespace {
 
 constexpr char kTemporaryMark[] = ".lagrange-tmp.";
-// Leftovers of killed processes with the same number that a writer steps over before it gives up.
-constexpr int kMaxTemporaryNames = 1000;
+// Each is random: process numbers come again, in containers all the time, and leftovers of killed processes stay.
+constexpr int kMaxTemporaryNames = 100;
 
 absl::Status ErrnoStatus(int error, absl::string_view path, absl::string_view call) {
   const std::string message = absl::StrCat(path, ": ", call, ": ", std::strerror(error));
@@ -116,14 +117,16 @@ absl::Status InputFile::ReadAt(int64_t offset, absl::Span<char> destination) con
 
 absl::StatusOr<AtomicFileWriter> AtomicFileWriter::Create(const std::string& path) {
   const size_t name_begin = path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1;
-  for (int number = 0; number < kMaxTemporaryNames; ++number) {
-    std::string temporary_path =
-        absl::StrCat(path.substr(0, name_begin), ".", path.substr(name_begin), kTemporaryMark, getpid(), ".", number);
+  std::random_device device;
+  for (int i = 0; i < kMaxTemporaryNames; ++i) {
+    const uint64_t number = (uint64_t{device()} << 32) | device();
+    std::string temporary_path = absl::StrCat(path.substr(0, name_begin), ".", path.substr(name_begin), kTemporaryMark,
+                                              absl::Hex(number, absl::kZeroPad16));
     const int descriptor = OpenRetrying(temporary_path, O_WRONLY | O_CREAT | O_EXCL, 0666);
     if (descriptor >= 0) return AtomicFileWriter(path, std::move(temporary_path), descriptor);
     if (errno != EEXIST) return ErrnoStatus(errno, temporary_path, "create");
   }
-  return absl::AlreadyExistsError(absl::StrCat(path, ": ", kMaxTemporaryNames, " temporary files of it are left over"));
+  return absl::AlreadyExistsError(absl::StrCat(path, ": ", "no free temporary name in ", kMaxTemporaryNames, " tries"));
 }
 
 AtomicFileWriter::AtomicFileWriter(std::string path, std::string temporary_path, int descriptor)

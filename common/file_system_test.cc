@@ -3,9 +3,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/crc32c.h"
 #include "common/status_matchers.h"
 #include "gmock/gmock.h"
@@ -78,6 +80,25 @@ TEST_F(FileSystem, TwoWritersOfOneFileDontMix) {
   ASSERT_THAT(second.Commit(), IsOk());
   ASSERT_THAT(first.Commit(), IsOk());
   EXPECT_THAT(ReadFile(Path("f"), 100), IsOkAndHolds(std::string("first")));
+}
+
+// As in a container, where the process number comes again.
+TEST_F(FileSystem, LeftoversOfManyKilledProcessesAreNoObstacle) {
+  for (int i = 0; i < 1100; ++i) {
+    ASSERT_EQ(mknod(Path(absl::StrCat(".f.lagrange-tmp.", getpid(), ".", i)).c_str(), S_IFREG | 0600, 0), 0);
+  }
+  EXPECT_THAT(WriteFileAtomically(Path("f"), "x"), IsOk());
+}
+
+TEST_F(FileSystem, EachTemporaryNameIsAnother) {
+  std::set<std::string> names;
+  for (int i = 0; i < 20; ++i) {
+    const AtomicFileWriter writer = AtomicFileWriter::Create(Path("f")).value();
+    const auto listed = ListDirectory(directory_);
+    ASSERT_THAT(listed, IsOk());
+    names.insert(listed->begin(), listed->end());
+  }
+  EXPECT_EQ(names.size(), 20u);
 }
 
 TEST_F(FileSystem, WriterCountsAndChecksums) {
