@@ -71,7 +71,7 @@ absl::StatusOr<std::vector<ShardPlacement>> CutIntoShards(absl::Span<const Varia
     const int64_t count = ShardCount(rows, row_elements * static_cast<int64_t>(sizeof(float)), shard_bytes);
     if (count > kMaxShardCount - static_cast<int64_t>(shards.size())) {
       return absl::InvalidArgumentError(absl::StrCat("variable \"", variables[v].name(), "\": more than ",
-                                                     kMaxShardCount, " shards with shard_bytes ", shard_bytes));
+                                                     kMaxShardCount, " shards with cluster.shard_bytes ", shard_bytes));
     }
     int64_t row = 0;
     for (int64_t i = 0; i < count; ++i) {

@@ -25,8 +25,9 @@ inline constexpr int64_t kMinShardBytes = 64 * 1024;
 // Of one variable; its elements are numbered in int64 and sent in chunks, the bound keeps a typo from allocating.
 inline constexpr int64_t kMaxVariableElements = int64_t{1} << 36;
 inline constexpr int32_t kMaxPsCount = 1024;
-// Of a job. At 64 KiB each that is 64 GiB of parameters; larger models take larger shards.
-inline constexpr int64_t kMaxShardCount = int64_t{1} << 20;
+// Of a job, so that one frame's header can name all shards of a ps (proto/frame.h). 390 GiB of parameters at the
+// default size of shards; larger models take larger shards.
+inline constexpr int64_t kMaxShardCount = 100'000;
 
 // Elements of a shape; InvalidArgument names the variable when a dimension is under 1 or the product too large.
 absl::StatusOr<int64_t> ElementCount(const VariableSpec& variable);

@@ -120,7 +120,7 @@ TEST(CutIntoShards, RefusesTinyShards) {
 TEST(CutIntoShards, RefusesTooManyShards) {
   const std::vector<VariableSpec> variables = {Variable("k", {int64_t{1} << 36})};
   EXPECT_THAT(std::string(CutIntoShards(variables, kMinShardBytes).status().message()),
-              HasSubstr("variable \"k\": more than 1048576 shards with shard_bytes 65536"));
+              HasSubstr("variable \"k\": more than 100000 shards with cluster.shard_bytes 65536"));
 }
 
 std::vector<int64_t> LoadsOf(const std::vector<ShardPlacement>& shards, int32_t ps_count) {

@@ -31,7 +31,7 @@ inline constexpr char kSessionMetadataKey[] = "lagrange-session";
 // "LRG1": the first bytes of a stranger's message say so at once.
 inline constexpr uint32_t kFrameMagic = 0x3147524c;
 inline constexpr int64_t kFramePrefixBytes = 8;
-// Holds the shard list of 100,000 shards; more is a broken or hostile peer.
+// Holds the shard list of kMaxShardCount shards (common/partition.h); more is a broken or hostile peer.
 inline constexpr int64_t kMaxFrameHeaderBytes = int64_t{1} << 20;
 // Chunks are 1-2 MiB; below gRPC's message limit (proto/channel_arguments.h).
 inline constexpr int64_t kMaxFramePayloadBytes = int64_t{16} << 20;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/partition.h"
 #include "common/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -114,6 +115,31 @@ TEST(Frame, HoldLastsAsLongAsTheSlices) {
     EXPECT_EQ(hold.use_count(), 2);
   }
   EXPECT_EQ(hold.use_count(), 1);
+}
+
+TEST(Frame, AReplyNamesEveryShardOfTheLargestJob) {
+  FrameBuilder frame;
+  for (int64_t i = 0; i < kMaxShardCount; ++i) {
+    ShardResult* result = frame.header.mutable_reply()->add_results();
+    result->set_shard(static_cast<uint32_t>(kMaxShardCount - 1));
+    result->set_outcome(LATE);
+  }
+  EXPECT_THAT(FrameReader::Parse(frame.Finish()), IsOk());
+}
+
+TEST(Frame, APushBeginsWithEveryShardOfTheLargestJobAndAllSegments) {
+  FrameBuilder frame;
+  for (int64_t i = 0; i < kMaxShardCount; ++i) frame.header.add_shards(static_cast<uint32_t>(kMaxShardCount - 1));
+  const float value = 0;
+  for (int i = 0; i < kMaxSegmentsPerFrame; ++i) {
+    Segment* segment = frame.header.add_segments();
+    segment->set_shard(static_cast<uint32_t>(kMaxShardCount - 1));
+    segment->set_offset(int64_t{1} << 36);
+    segment->set_count(1);
+    segment->set_version(~uint64_t{0});
+    frame.AddCopied(&value, sizeof(value));
+  }
+  EXPECT_THAT(FrameReader::Parse(frame.Finish()), IsOk());
 }
 
 TEST(FrameReader, RefusesEveryCutOfAFrame) {

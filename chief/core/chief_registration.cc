@@ -12,8 +12,6 @@
 namespace lagrange {
 namespace {
 
-// Shards of a job: 4 TiB at the default size. The map goes to every process.
-constexpr int64_t kMaxShards = 1 << 20;
 constexpr int kMaxVariables = 1 << 16;
 // Names of hosts are at most 253 bytes; with port, brackets and process number there is room.
 constexpr size_t kMaxAddressBytes = 512;
@@ -46,10 +44,10 @@ absl::Status CheckVariables(const RegisterRequest& request, int64_t shard_bytes)
     ASSIGN_OR_RETURN(const int64_t elements, ElementCount(variable));
     shards += 4.0 * static_cast<double>(elements) / static_cast<double>(shard_bytes);
   }
-  if (shards > kMaxShards) {
+  if (shards > kMaxShardCount) {
     return absl::InvalidArgumentError(absl::StrCat("the model makes about ", static_cast<int64_t>(shards),
                                                    " shards of cluster.shard_bytes = ", shard_bytes, ", at most ",
-                                                   kMaxShards, " are allowed"));
+                                                   kMaxShardCount, " are allowed"));
   }
   const std::vector<VariableSpec> variables(request.variables().begin(), request.variables().end());
   return CutIntoShards(variables, shard_bytes).status();
