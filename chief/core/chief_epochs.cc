@@ -235,7 +235,10 @@ void ChiefMachine::FinishEpoch(Turn turn) {
 
 void ChiefMachine::StartFollowUps(const EpochRecord& record, const std::vector<EvaluationRecord>& results, Turn turn) {
   following_up_.insert(record.epoch);
-  if (!record.evaluated && evaluation_.has_value()) evaluation_->Open(record.epoch, record.cut, results);
+  if (!record.evaluated && evaluation_.has_value()) {
+    evaluation_->Open(record.epoch, record.cut, results);
+    failed_evaluations_ = 0;
+  }
   if (record.checkpointed) return;
   plan_->Begin(record.epoch, record.cut);
   for (const PsAddress& ps : map_.ps()) {

@@ -268,6 +268,24 @@ TEST(ChiefWork, AnEvaluationTaskOfADeadWorkerIsDoneByAnother) {
   }));
 }
 
+TEST(ChiefWork, EvaluationsThatFailedInOneEpochDontCountInTheNext) {
+  Scenario scenario;
+  const auto& task = scenario.workers[0].evaluation;
+  for (const int64_t epoch : {0, 1}) {
+    ASSERT_TRUE(scenario.RunUntil([&] { return task.has_value() && task->epoch() == epoch; }));
+    ReportEvaluationRequest request;
+    request.set_incarnation(scenario.workers[0].incarnation);
+    request.set_generation(1);
+    *request.mutable_task() = *task;
+    request.set_abandoned(true);
+    ChiefEffects effects;
+    // As many as one epoch may have.
+    for (int i = 0; i < 100; ++i) scenario.chief()->ReportEvaluation(request, scenario.now, &effects);
+  }
+  ASSERT_TRUE(scenario.RunToExit());
+  EXPECT_THAT(FaultsOfCompleteRun(scenario), IsEmpty());
+}
+
 TEST(ChiefWork, ALeaseWhoseGrantNeverArrivedComesBack) {
   Scenario scenario;
   RunToFirstGrant(&scenario, 0);
