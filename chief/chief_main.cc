@@ -90,6 +90,7 @@ int Run(const ChiefFlags& flags) {
     const absl::Status saved = setup->store->SaveRestore(*setup->options.restore);
     if (!saved.ok()) return Fail(saved, kExitFailed);
   }
+  if (const absl::Status saved = setup->store->SaveJob(*job); !saved.ok()) return Fail(saved, kExitFailed);
   std::atomic<int> stop_signal{0};
   const absl::Status begun = server->Begin(*std::move(core), std::move(first), setup->store.get());
   if (!begun.ok()) return Fail(begun, kExitFailed);

@@ -46,6 +46,11 @@ absl::StatusOr<std::optional<RestoreSource>> FindRestore(const ChiefFlags& flags
       "; leave --restore out to go on with it, or choose another --state_dir to begin from the checkpoint"));
 }
 
+uint64_t RandomNumber() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
 std::string RandomHex() {
   std::random_device device;
   std::string text;
@@ -75,6 +80,7 @@ absl::StatusOr<JobSetup> SetUpJob(const ChiefFlags& flags, const JobSpec& job) {
   ASSIGN_OR_RETURN(setup.store, Store::Open(state_directory, job));
   ASSIGN_OR_RETURN(setup.durable, setup.store->Load());
   setup.options.job = job;
+  setup.options.run_id = RandomNumber();
   ASSIGN_OR_RETURN(setup.options.restore, FindRestore(flags, setup.store.get()));
   RETURN_IF_ERROR(PrepareCheckpointDirectory(state_directory, &setup.options));
   setup.options.startup_timeout = flags.startup_timeout;

@@ -50,12 +50,8 @@ class DirectoryLock {
 
 class SqliteStore final : public Store {
  public:
-  SqliteStore(DirectoryLock lock, std::unique_ptr<Database> database, JobSpec job, bool is_new)
-      : lock_(std::move(lock)),
-        database_(std::move(database)),
-        job_(std::move(job)),
-        is_new_(is_new),
-        writer_(database_.get()) {}
+  SqliteStore(DirectoryLock lock, std::unique_ptr<Database> database, bool is_new)
+      : lock_(std::move(lock)), database_(std::move(database)), is_new_(is_new), writer_(database_.get()) {}
 
   bool is_new() const override { return is_new_; }
 
@@ -74,8 +70,18 @@ class SqliteStore final : public Store {
 
   absl::StatusOr<Durable> Load() override {
     ASSIGN_OR_RETURN(Durable durable, ReadRecords(database_.get()));
-    durable.job = job_;
+    ASSIGN_OR_RETURN(Statement rows, database_->Prepare("SELECT spec FROM job"));
+    ASSIGN_OR_RETURN(const bool has_row, rows.Next());
+    if (!has_row || !durable.job.ParseFromString(rows.Bytes(0))) {
+      return absl::DataLossError(absl::StrCat(database_->path(), ": table job, column spec: cannot be read"));
+    }
     return durable;
+  }
+
+  absl::Status SaveJob(const JobSpec& job) override {
+    ASSIGN_OR_RETURN(Statement put, database_->Prepare("UPDATE job SET spec = ?"));
+    const std::string spec = job.SerializeAsString();
+    return put.BindBlob(spec).Run();
   }
 
   absl::StatusOr<std::optional<RestoreSource>> LoadRestore() override {
@@ -98,7 +104,6 @@ class SqliteStore final : public Store {
  private:
   DirectoryLock lock_;
   std::unique_ptr<Database> database_;
-  JobSpec job_;
   bool is_new_;
   RecordWriter writer_;
 };
@@ -168,7 +173,7 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Open(const std::string& directory,
   ASSIGN_OR_RETURN(const int64_t counters, database->QueryInt("SELECT count(*) FROM counters"));
   const bool is_new = counters == 0;
   RETURN_IF_ERROR(is_new ? PutJob(database.get(), job) : CheckJob(database.get(), directory, job));
-  return std::make_unique<SqliteStore>(std::move(lock), std::move(database), job, is_new);
+  return std::make_unique<SqliteStore>(std::move(lock), std::move(database), is_new);
 }
 
 }  // namespace lagrange

@@ -40,7 +40,10 @@ class Store : public RecordCommitter {
 
   // True when this Open created the state, or when nothing has been committed since: the job hasn't begun.
   virtual bool is_new() const = 0;
+  // Its job is the one that was saved last, which may differ from Open's where the digest doesn't look.
   virtual absl::StatusOr<Durable> Load() = 0;
+  // The job as this start runs it, once the core has accepted it. REQUIRES: of Open's name and digest.
+  virtual absl::Status SaveJob(const JobSpec& job) = 0;
 
   // The checkpoint that the job began from, kept whole so that a restarted chief needs neither its files nor the flag.
   virtual absl::StatusOr<std::optional<RestoreSource>> LoadRestore() = 0;

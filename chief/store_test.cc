@@ -387,6 +387,19 @@ TEST_F(StoreTest, MoreEpochsAreTheSameJob) {
   EXPECT_THAT(Store::Open(directory_, longer), IsOk());
 }
 
+TEST_F(StoreTest, LoadsTheJobThatWasSavedNotTheOneItWasOpenedWith) {
+  JobSpec changed = ExampleJob();
+  changed.mutable_consistency()->mutable_ssp()->set_staleness(5);
+  ASSERT_THAT(MustOpen()->Commit({CounterRecord{"term", 1}}), IsOk());
+  {
+    const auto store = Store::Open(directory_, changed);
+    ASSERT_THAT(store, IsOk());
+    EXPECT_EQ((*store)->Load()->job.SerializeAsString(), ExampleJob().SerializeAsString());
+    ASSERT_THAT((*store)->SaveJob(changed), IsOk());
+  }
+  EXPECT_EQ(MustOpen()->Load()->job.SerializeAsString(), changed.SerializeAsString());
+}
+
 TEST_F(StoreTest, AJobThatNeverBeganMayBeReplaced) {
   MustOpen();
   JobSpec other = ExampleJob();

@@ -91,8 +91,8 @@ CheckpointPlan::CheckpointPlan(const Options& options, const std::map<uint64_t, 
 }
 
 std::string CheckpointPlan::DirectoryOf(int64_t epoch, uint64_t cut) const {
-  return absl::StrFormat("%s/%s-epoch-%05d-cut-%d", absl::StripSuffix(options_.directory, "/"), options_.job_name,
-                         epoch + 1, cut);
+  return absl::StrFormat("%s/%s-%016x-epoch-%05d-cut-%d", absl::StripSuffix(options_.directory, "/"), options_.job_name,
+                         options_.run_id, epoch + 1, cut);
 }
 
 WriteCheckpoint CheckpointPlan::CommandFor(int64_t epoch, uint64_t cut, int32_t ps_index) const {

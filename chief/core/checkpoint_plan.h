@@ -38,6 +38,8 @@ class CheckpointPlan {
  public:
   struct Options {
     std::string job_name;
+    // Runs of one job name may share the directory.
+    uint64_t run_id = 0;
     // Where all checkpoints go.
     std::string directory;
     int32_t ps_count = 0;
@@ -46,7 +48,8 @@ class CheckpointPlan {
 
   CheckpointPlan(const Options& options, const std::map<uint64_t, CheckpointRecord>& listed);
 
-  // The directory of one checkpoint: "<directory>/<job name>-epoch-00003-cut-4" for epoch 2 (people count from 1).
+  // The directory of one checkpoint: "<directory>/<job name>-<run id, 16 hex digits>-epoch-00003-cut-4" for epoch 2
+  // (people count from 1).
   std::string DirectoryOf(int64_t epoch, uint64_t cut) const;
   // What ps_index writes.
   WriteCheckpoint CommandFor(int64_t epoch, uint64_t cut, int32_t ps_index) const;

@@ -12,6 +12,7 @@ using ::testing::IsEmpty;
 CheckpointPlan::Options Options(int32_t max_to_keep) {
   CheckpointPlan::Options options;
   options.job_name = "mnist";
+  options.run_id = 0xabc;
   options.directory = "/shared/";
   options.ps_count = 2;
   options.max_to_keep = max_to_keep;
@@ -28,7 +29,7 @@ PsCommandResult Wrote(const std::string& name) {
 TEST(CheckpointPlan, NamesDirectoryAndFilesForPeople) {
   const CheckpointPlan plan(Options(1), {});
   const WriteCheckpoint command = plan.CommandFor(2, 4, 1);
-  EXPECT_EQ(command.directory(), "/shared/mnist-epoch-00003-cut-4");
+  EXPECT_EQ(command.directory(), "/shared/mnist-0000000000000abc-epoch-00003-cut-4");
   EXPECT_EQ(command.file_stem(), "ps-00001-of-00002");
 }
 

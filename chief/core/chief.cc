@@ -42,6 +42,13 @@ absl::Status CheckDurable(const ChiefOptions& options, const Durable& durable) {
     return absl::FailedPreconditionError(absl::StrCat("the job in the state directory runs on ", durable.map.ps_size(),
                                                       " ps, cluster.ps_count is ", options.job.cluster().ps_count()));
   }
+  // The ps and workers of a job that has been placed go on under the policy that they were given.
+  const std::string our_policy = DescribeConsistency(options.job.consistency());
+  const std::string their_policy = DescribeConsistency(durable.job.consistency());
+  if (durable.map.version() > 0 && our_policy != their_policy) {
+    return absl::FailedPreconditionError(absl::StrCat("the job in the state directory runs under ", their_policy,
+                                                      ", the job given asks for consistency ", our_policy));
+  }
   return absl::OkStatus();
 }
 
@@ -77,6 +84,7 @@ absl::Status ChiefMachine::Begin(const Durable& durable, Turn turn) {
     SetCounter("generation", 1, turn);
     // 0 stands for no cut in messages.
     SetCounter("cut", 1, turn);
+    SetCounter("run_id", options_.run_id, turn);
     if (options_.restore.has_value()) RETURN_IF_ERROR(BeginFromRestore(turn));
   }
   if (const uint64_t resolved = Counter("examples_per_lease"); resolved > 0) {
@@ -90,6 +98,7 @@ absl::Status ChiefMachine::Begin(const Durable& durable, Turn turn) {
   commands_.emplace(command_options);
   CheckpointPlan::Options plan_options;
   plan_options.job_name = job_.name();
+  plan_options.run_id = Counter("run_id");
   plan_options.directory = options_.checkpoint_directory;
   plan_options.ps_count = job_.cluster().ps_count();
   plan_options.max_to_keep = job_.checkpoint().max_to_keep();

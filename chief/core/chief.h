@@ -33,6 +33,9 @@ struct ChiefOptions {
   JobSpec job;
   // Set for a job that starts from a checkpoint: its directory and manifest, verified by the shell.
   std::optional<RestoreSource> restore;
+  // A number that no other run has, for the names of its checkpoints. Used at the first start; a restart keeps the
+  // committed one.
+  uint64_t run_id = 0;
   std::string checkpoint_directory;
   std::string directory_token_file;
   std::string directory_token;
@@ -116,7 +119,8 @@ class ChiefCore {
 };
 
 // `durable` is empty (but for the job) at the first start. The first effects (the new term) are in `effects`.
-// FailedPrecondition: the state is of another job (both digests named) or the restore's manifest doesn't fit the job.
+// FailedPrecondition: the state is of another job (both digests named), or placed on another number of ps or under
+// another consistency; or the restore's manifest doesn't fit the job.
 absl::StatusOr<std::unique_ptr<ChiefCore>> NewChiefCore(const ChiefOptions& options, const Durable& durable,
                                                         absl::Time now, ChiefEffects* effects);
 

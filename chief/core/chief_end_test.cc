@@ -302,9 +302,9 @@ TEST(ChiefCheckpoints, OnlyTheNewestAreKept) {
   options.job.mutable_checkpoint()->set_max_to_keep(2);
   Scenario scenario(options);
   ASSERT_TRUE(scenario.RunToExit());
-  EXPECT_THAT(scenario.deleted,
-              ElementsAre("/checkpoints/scenario-epoch-00001-cut-2", "/checkpoints/scenario-epoch-00002-cut-3"));
-  EXPECT_EQ(scenario.Status().report().checkpoint(), "/checkpoints/scenario-epoch-00004-cut-5");
+  EXPECT_THAT(scenario.deleted, ElementsAre("/checkpoints/scenario-0000000000000abc-epoch-00001-cut-2",
+                                            "/checkpoints/scenario-0000000000000abc-epoch-00002-cut-3"));
+  EXPECT_EQ(scenario.Status().report().checkpoint(), "/checkpoints/scenario-0000000000000abc-epoch-00004-cut-5");
 }
 
 TEST(ChiefCheckpoints, ComeEveryFewEpochsAndAtTheEnd) {

@@ -1,4 +1,6 @@
+#include "absl/strings/str_cat.h"
 #include "chief/core/chief_scenario.h"
+#include "common/partition.h"
 #include "common/version.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -233,6 +235,43 @@ TEST(ChiefStart, RefusesTheStateOfAnotherJobNamingBothDigests) {
   const auto chief = NewChiefCore(options, scenario.durable, scenario.now, &effects);
   EXPECT_EQ(chief.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(chief.status().message()), HasSubstr("another job"));
+}
+
+absl::Status StartUnder(const ConsistencySpec& consistency, const Scenario& scenario) {
+  ChiefOptions options = scenario.options;
+  *options.job.mutable_consistency() = consistency;
+  ChiefEffects effects;
+  return NewChiefCore(options, scenario.durable, scenario.now, &effects).status();
+}
+
+TEST(ChiefStart, RefusesAnotherConsistencyOnceTheJobIsPlacedNamingBoth) {
+  ConsistencySpec ssp;
+  ssp.mutable_ssp()->set_staleness(2);
+  Scenario scenario;
+  EXPECT_TRUE(StartUnder(ssp, scenario).ok());
+  ASSERT_TRUE(scenario.RunUntil([&] { return scenario.durable.map.version() > 0; }));
+  const absl::Status status = StartUnder(ssp, scenario);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("ssp{2}"), HasSubstr("asp")));
+  EXPECT_TRUE(StartUnder(scenario.options.job.consistency(), scenario).ok());
+}
+
+TEST(ChiefStart, RefusesAModelOfMoreShardsThanAFrameCanName) {
+  ChiefOptions options = Scenario::DefaultOptions();
+  options.job.mutable_cluster()->set_shard_bytes(2 * kMinShardBytes);
+  Scenario scenario(options);
+  RegisterRequest request = scenario.WorkerRequest(1);
+  request.clear_variables();
+  VariableSpec* variable = request.add_variables();
+  variable->set_name("embedding");
+  // Three quarters of a shard each: a row is a shard.
+  variable->add_shape(kMaxShardCount + 1);
+  variable->add_shape(2 * kMinShardBytes / 4 * 3 / 4);
+  variable->mutable_initializer()->mutable_zeros();
+  const RegisterResponse response = scenario.Register(request);
+  EXPECT_EQ(response.outcome(), RegisterResponse::REFUSED_REGISTRATION);
+  EXPECT_THAT(response.message(), AllOf(HasSubstr("cluster.shard_bytes"), HasSubstr(absl::StrCat(kMaxShardCount))));
+  EXPECT_FALSE(scenario.durable.has_model);
 }
 
 }  // namespace

@@ -51,6 +51,16 @@ TEST(ChiefRestart, UnderBspLosesNothing) {
   CrashEverywhere(options, Scenario::Crash::kBeforeSending);
 }
 
+TEST(ChiefRestart, KeepsTheRunIdOfTheFirstStart) {
+  Scenario scenario;
+  ASSERT_TRUE(scenario.RunUntil([&] { return scenario.durable.batches.size() >= 2; }));
+  scenario.options.run_id = 0xdef;
+  scenario.RestartChief();
+  ASSERT_TRUE(scenario.RunToExit());
+  EXPECT_EQ(scenario.durable.counters.at("run_id"), 0xabc);
+  EXPECT_EQ(scenario.Status().report().checkpoint(), "/checkpoints/scenario-0000000000000abc-epoch-00002-cut-3");
+}
+
 TEST(ChiefRestart, AWorkerThatWasInTheTablesWithoutALeaseIsParked) {
   ChiefOptions options = Scenario::DefaultOptions();
   options.job.mutable_cluster()->set_worker_count(1);

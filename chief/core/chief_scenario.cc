@@ -43,6 +43,7 @@ ChiefOptions Scenario::DefaultOptions() {
   job.mutable_cluster()->set_ps_count(2);
   job.mutable_cluster()->set_worker_count(2);
   FillDefaults(&job);
+  options.run_id = 0xabc;
   options.checkpoint_directory = "/checkpoints";
   options.directory_token_file = "token";
   options.directory_token = "right";

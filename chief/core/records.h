@@ -23,7 +23,8 @@ namespace lagrange {
 
 // The four fencing numbers and the cut: "term", "generation", "incarnation", "map_version", "cut". Each is committed
 // before it is used and never falls. And "bad_pushes" (batches skipped so far) and "examples_per_lease" (as resolved
-// with the data's size; a restored job takes its checkpoint's).
+// with the data's size; a restored job takes its checkpoint's); and "run_id", which tells this run's checkpoints from
+// another's of the same job, and never changes.
 struct CounterRecord {
   std::string name;
   uint64_t value = 0;
