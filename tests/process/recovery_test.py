@@ -26,7 +26,7 @@ class Counting(harness.ProcessTest):
                                     consistency=self.consistency,
                                     cluster="worker_lease { seconds: %d } %s" % (lease_seconds, cluster))
         self.chief = self.start_chief(self.job)
-        self.ps = [self.start_ps() for _ in range(ps)]
+        self.ps = [self.start_ps("--task_index=%d" % index) for index in range(ps)]
         self.delay = delay
         self.workers = [self.counting_worker("--task_index=%d" % index) for index in range(workers)]
 
