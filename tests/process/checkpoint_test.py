@@ -132,10 +132,12 @@ class Bsp(harness.ProcessTest):
 
     def test_workers_of_batch_b_equal_one_worker_of_their_sum(self):
         def train(workers, batch, state):
-            # One round an epoch: the same examples meet in it however they are dealt out.
+            # One round an epoch: the same examples meet in it however they are dealt out, if membership doesn't change:
+            # on a machine that stands still for a while nobody may be evicted.
             job = harness.make_job(self.directory, records=128, epochs=20, batch_size=batch, lease=batch,
                                    workers=workers, consistency="bsp {}",
-                                   optimizer="momentum { learning_rate: 0.0005 }")
+                                   optimizer="momentum { learning_rate: 0.0005 }",
+                                   cluster="worker_lease { seconds: 600 }")
             status, output, report = self.run_local(job, state=state)
             self.assertEqual(status, 0, output)
             return harness.read_checkpoint(report["checkpoint"])

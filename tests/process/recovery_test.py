@@ -69,7 +69,8 @@ class WorkerLoss:
             self.assertNotIn("sent again", worker.output())
 
     def test_sigkill_on_a_worker(self):
-        self.start_cluster()
+        # Slow enough to be still under way when the dead worker's lease has run out, even if it held no batches.
+        self.start_cluster(delay="20ms")
         self.wait_for_batches(20)
         self.kill(self.workers[0])
         self.assert_all_exit([self.chief] + self.ps + self.workers[1:])
