@@ -66,6 +66,8 @@ nightly() { bazel_tests nightly --test_tag_filters=nightly //...; }
 asan() { bazel_tests asan --config=asan --test_tag_filters=-slow,-nightly,-benchmark,-exclusive,-no_sanitizer //...; }
 # Only what links no gRPC: Debian's is not instrumented, and TSan would take its locks for none.
 tsan() { bazel_tests tsan --config=tsan --test_tag_filters=tsan //...; }
+# Benchmarks and programs that no test names.
+build_all() { check bazel build --color=no --curses=no --show_progress_rate_limit=60 //...; }
 thread_safety() { check tools/clang_checks.sh thread-safety; }
 tidy() { check tools/clang_checks.sh tidy "$1"; }
 cuda() { check tools/cuda_check.sh; }
@@ -74,6 +76,7 @@ stage "packages" packages
 [ "$failed" -eq 0 ] || { echo "packages are missing" >&2; echo "$passed passed, $failed failed, $skipped skipped"; exit 1; }
 stage "fast tests" fast
 if [ $tier != fast ]; then
+  stage "all targets build" build_all
   stage "slow tests" slow
   stage "ASan and UBSan" asan
   stage "TSan" tsan
