@@ -16,10 +16,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "chief/disk_thread.h"
 #include "chief/ps_command_sender.h"
 #include "common/address.h"
 #include "common/listening.h"
+#include "common/serial_thread.h"
 #include "common/status.h"
 #include "proto/channel_arguments.h"
 #include "proto/control_plane.grpc.pb.h"
@@ -129,7 +129,7 @@ class ChiefServerImpl final : public ChiefServer, private ChiefService::Callback
   std::optional<Exit> exit_ ABSL_GUARDED_BY(mutex_);
 
   PsCommandSender sender_;
-  DiskThread disk_;
+  SerialThread disk_{SerialThread::AtEnd::kFinish};
   std::unique_ptr<grpc::Server> server_;
   std::thread thread_;
 };

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "cli/progress_line.h"
+#include "proto/staleness_statistics.h"
 
 namespace lagrange {
 namespace {
@@ -27,24 +28,6 @@ std::string MemberLine(const MemberStatus& member) {
 
 }  // namespace
 
-double StalenessMean(const StalenessStatistics& statistics) {
-  int64_t pushes = 0;
-  for (const int64_t count : statistics.version_counts()) pushes += count;
-  return pushes == 0 ? 0 : static_cast<double>(statistics.version_sum()) / static_cast<double>(pushes);
-}
-
-double StalenessPercentile99(const StalenessStatistics& statistics) {
-  int64_t pushes = 0;
-  for (const int64_t count : statistics.version_counts()) pushes += count;
-  int64_t below = 0;
-  for (int bucket = 0; bucket < statistics.version_counts_size(); ++bucket) {
-    below += statistics.version_counts(bucket);
-    // In integers, so that no rounding moves the rank.
-    if (below * 100 >= pushes * 99 && pushes > 0) return bucket;
-  }
-  return 0;
-}
-
 std::string StatusText(const JobStatus& status) {
   std::string text = absl::StrFormat("job %s: %s", status.job_name(), status.phase());
   if (!status.message().empty()) absl::StrAppend(&text, " (", status.message(), ")");
@@ -53,8 +36,8 @@ std::string StatusText(const JobStatus& status) {
                         FormatThousands(status.examples_per_epoch()),
                         FormatThousands(std::llround(status.examples_per_second())), FormatTimeLeft(TimeLeft(status)));
   absl::StrAppendFormat(&text, "consistency %s: staleness mean %.2f, p99 %.0f versions; largest %d clocks\n",
-                        status.consistency(), StalenessMean(status.staleness()),
-                        StalenessPercentile99(status.staleness()), status.staleness().clocks_max());
+                        status.consistency(), MeanStaleness(status.staleness()),
+                        StalenessPercentile(status.staleness(), 0.99), status.staleness().clocks_max());
   absl::StrAppendFormat(&text, "term %d, generation %d, shard map %d, version %s\nmembers:\n", status.term(),
                         status.generation(), status.map_version(), status.build_version());
   for (const MemberStatus& member : status.members()) text += MemberLine(member);

@@ -12,10 +12,6 @@ namespace lagrange {
 // Several lines, each ended.
 std::string StatusText(const JobStatus& status);
 
-// Mean and 99th percentile, in versions, of counted pushes; 0 when there are none. The last bucket counts as 63.
-double StalenessMean(const StalenessStatistics& statistics);
-double StalenessPercentile99(const StalenessStatistics& statistics);
-
 }  // namespace lagrange
 
 #endif  // CLI_STATUS_TEXT_H_

@@ -17,18 +17,6 @@ StalenessStatistics Histogram(std::vector<int64_t> counts) {
   return statistics;
 }
 
-TEST(StalenessMean, WeighsBucketsByTheirCounts) {
-  EXPECT_DOUBLE_EQ(StalenessMean(Histogram({1, 2, 1})), 1);
-  EXPECT_DOUBLE_EQ(StalenessMean(StalenessStatistics()), 0);
-}
-
-TEST(StalenessPercentile99, IsTheSmallestBucketThatCoversIt) {
-  EXPECT_EQ(StalenessPercentile99(Histogram({99, 1})), 0);
-  EXPECT_EQ(StalenessPercentile99(Histogram({98, 2})), 1);
-  EXPECT_EQ(StalenessPercentile99(Histogram({0, 0, 5})), 2);
-  EXPECT_EQ(StalenessPercentile99(StalenessStatistics()), 0);
-}
-
 TEST(StatusText, ShowsPhaseEpochMembersRateAndStaleness) {
   JobStatus status;
   status.set_job_name("mnist");

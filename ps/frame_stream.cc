@@ -22,7 +22,8 @@ void FrameStream::Enqueue(std::vector<grpc::ByteBuffer> frames) {
   {
     absl::MutexLock lock(&mutex_);
     if (closed_ || frames.empty()) return;
-    for (grpc::ByteBuffer& frame : frames) queue_.push_back({std::move(frame), false});
+    // Swapped, for a ByteBuffer has no move: its copies allocate.
+    for (grpc::ByteBuffer& frame : frames) queue_.emplace_back().frame.Swap(&frame);
     queue_.back().ends_reply = true;
     ++queued_replies_;
     if (writing_) return;
@@ -40,7 +41,8 @@ int FrameStream::queued_replies() {
 
 bool FrameStream::TakeNext() {
   if (queue_.empty()) return false;
-  outgoing_ = std::move(queue_.front());
+  outgoing_.frame.Swap(&queue_.front().frame);
+  outgoing_.ends_reply = queue_.front().ends_reply;
   queue_.pop_front();
   more_follows_ = !queue_.empty();
   return true;

@@ -31,7 +31,8 @@ void FrameCall::Enqueue(std::vector<grpc::ByteBuffer> frames) {
   {
     absl::MutexLock lock(&mutex_);
     if (ended_ || frames.empty()) return;
-    for (grpc::ByteBuffer& frame : frames) queue_.push_back(std::move(frame));
+    // Swapped, for a ByteBuffer has no move: its copies allocate.
+    for (grpc::ByteBuffer& frame : frames) queue_.emplace_back().Swap(&frame);
     if (writing_) return;
     writing_ = true;
     TakeNext();
@@ -44,7 +45,7 @@ void FrameCall::Enqueue(std::vector<grpc::ByteBuffer> frames) {
 
 bool FrameCall::TakeNext() {
   if (queue_.empty()) return false;
-  outgoing_ = std::move(queue_.front());
+  outgoing_.Swap(&queue_.front());
   queue_.pop_front();
   more_follows_ = !queue_.empty();
   return true;

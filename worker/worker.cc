@@ -67,7 +67,7 @@ Worker::Worker(const WorkerOptions& options, const Clock* clock, std::unique_ptr
     : options_(options),
       clock_(clock),
       loop_(NewStepLoop(options.loop)),
-      compute_(std::make_unique<ComputeThread>()),
+      compute_(std::make_unique<SerialThread>(SerialThread::AtEnd::kDrop)),
       chief_(std::move(chief)) {
   ps_client_ = make_ps_client(
       [this](int32_t ps_index, uint64_t request_id, FrameKind kind, const ReplyHeader& reply) {

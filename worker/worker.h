@@ -4,7 +4,7 @@
 // threads: Run's decides (worker/core/step_loop.h), one computes, the clients' own ones only post events. Owns the
 // clients, the parameters (two buffers) and the gradients (one), which are allocated once, when the map is known.
 //
-// No lock is held while another object is called; the locks of EventQueue, ComputeThread and the clients are leaves.
+// No lock is held while another object is called; the locks of EventQueue, SerialThread and the clients are leaves.
 
 #ifndef WORKER_WORKER_H_
 #define WORKER_WORKER_H_
@@ -20,10 +20,10 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/serial_thread.h"
 #include "proto/control_plane.pb.h"
 #include "worker/batch_computer.h"
 #include "worker/chief_client.h"
-#include "worker/compute_thread.h"
 #include "worker/core/step_loop.h"
 #include "worker/event_queue.h"
 #include "worker/parameter_memory.h"
@@ -126,7 +126,7 @@ class Worker {
   std::vector<PushedRequest> open_pushes_;
 
   // Last, so that their threads end before what they use goes.
-  std::unique_ptr<ComputeThread> compute_;
+  std::unique_ptr<SerialThread> compute_;
   std::unique_ptr<ChiefClient> chief_;
   std::unique_ptr<PsClient> ps_client_;
 };

@@ -9,10 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "chief/core/chief_machine.h"
-#include "chief/core/staleness.h"
 #include "common/partition.h"
 #include "common/status.h"
 #include "common/version.h"
+#include "proto/staleness_statistics.h"
 
 namespace lagrange {
 namespace {

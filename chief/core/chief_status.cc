@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "chief/core/chief_machine.h"
-#include "chief/core/staleness.h"
 #include "common/job_config.h"
 #include "common/version.h"
+#include "proto/staleness_statistics.h"
 
 namespace lagrange {
 namespace {

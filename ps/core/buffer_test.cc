@@ -22,7 +22,8 @@ TEST(BufferRef, IsUniqueUntilCopiedAndAgainWhenTheCopyIsGone) {
   BufferRef buffer = BufferRef::Allocate(3);
   EXPECT_TRUE(buffer.Unique());
   {
-    const BufferRef copy = buffer;
+    BufferRef copy;
+    copy = buffer;
     EXPECT_FALSE(buffer.Unique());
     EXPECT_EQ(copy.values().data(), buffer.values().data());
   }
@@ -33,6 +34,7 @@ TEST(BufferRef, AMoveLeavesOneHolder) {
   BufferRef buffer = BufferRef::Allocate(3);
   const BufferRef moved = std::move(buffer);
   EXPECT_TRUE(moved.Unique());
+  // NOLINTNEXTLINE(bugprone-use-after-move): what a move leaves is what this tests.
   EXPECT_FALSE(buffer);
   EXPECT_TRUE(buffer.values().empty());
 }

@@ -9,8 +9,6 @@
 namespace lagrange {
 namespace {
 
-using testing::ElementsAre;
-
 // Two shards, asp, workers 1 and 2; the cut is 10 at first.
 class EngineCutTest : public testing::Test {
  protected:

@@ -21,8 +21,6 @@
 namespace lagrange::simulation {
 namespace {
 
-using ::testing::HasSubstr;
-
 int64_t seed_count = 1000;
 int64_t first_seed = 0;
 

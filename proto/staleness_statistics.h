@@ -1,9 +1,9 @@
-// Sums over the ps of the staleness that they measured, and what a report says of it.
+// Sums over the ps of the staleness that they measured, and what a report or a status says of it.
 //
 // Thread-safe: pure functions. What comes over the wire is clamped, so that a ps can't make a report absurd or large.
 
-#ifndef CHIEF_CORE_STALENESS_H_
-#define CHIEF_CORE_STALENESS_H_
+#ifndef PROTO_STALENESS_STATISTICS_H_
+#define PROTO_STALENESS_STATISTICS_H_
 
 #include "proto/control_plane.pb.h"
 
@@ -21,4 +21,4 @@ double StalenessPercentile(const StalenessStatistics& staleness, double fraction
 
 }  // namespace lagrange
 
-#endif  // CHIEF_CORE_STALENESS_H_
+#endif  // PROTO_STALENESS_STATISTICS_H_

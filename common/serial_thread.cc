@@ -1,12 +1,12 @@
-#include "worker/compute_thread.h"
+#include "common/serial_thread.h"
 
 #include <utility>
 
 namespace lagrange {
 
-ComputeThread::ComputeThread() : thread_([this] { Loop(); }) {}
+SerialThread::SerialThread(AtEnd at_end) : at_end_(at_end), thread_([this] { Loop(); }) {}
 
-ComputeThread::~ComputeThread() {
+SerialThread::~SerialThread() {
   {
     absl::MutexLock lock(&mutex_);
     ending_ = true;
@@ -14,23 +14,23 @@ ComputeThread::~ComputeThread() {
   thread_.join();
 }
 
-void ComputeThread::Do(std::function<void()> work) {
+void SerialThread::Do(std::function<void()> work) {
   absl::MutexLock lock(&mutex_);
   queue_.push_back(std::move(work));
 }
 
-void ComputeThread::Pause(absl::Duration duration) {
+void SerialThread::Pause(absl::Duration duration) {
   absl::MutexLock lock(&mutex_);
   mutex_.AwaitWithTimeout(absl::Condition(&ending_), duration);
 }
 
-void ComputeThread::Loop() {
+void SerialThread::Loop() {
   while (true) {
     std::function<void()> work;
     {
       absl::MutexLock lock(&mutex_);
-      mutex_.Await(absl::Condition(this, &ComputeThread::HasNews));
-      if (ending_) return;
+      mutex_.Await(absl::Condition(this, &SerialThread::HasNews));
+      if (queue_.empty() || (ending_ && at_end_ == AtEnd::kDrop)) return;
       work = std::move(queue_.front());
       queue_.pop_front();
     }

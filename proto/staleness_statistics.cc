@@ -1,4 +1,4 @@
-#include "chief/core/staleness.h"
+#include "proto/staleness_statistics.h"
 
 #include <algorithm>
 #include <cmath>

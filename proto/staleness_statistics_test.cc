@@ -1,4 +1,4 @@
-#include "chief/core/staleness.h"
+#include "proto/staleness_statistics.h"
 
 #include <limits>
 
@@ -25,6 +25,14 @@ TEST(Staleness, MeanAndPercentileOfTwoPs) {
   EXPECT_EQ(StalenessPercentile(merged, 0.90), 0);
   EXPECT_EQ(StalenessPercentile(merged, 0.98), 3);
   EXPECT_EQ(StalenessPercentile(merged, 0.99), 5);
+}
+
+// The last rank that 99 hundredths cover, whatever the rounding of 0.99.
+TEST(Staleness, PercentileIsTheSmallestBucketThatCoversIt) {
+  EXPECT_EQ(StalenessPercentile(Make({{0, 99}, {1, 1}}), 0.99), 0);
+  EXPECT_EQ(StalenessPercentile(Make({{0, 98}, {1, 2}}), 0.99), 1);
+  EXPECT_EQ(StalenessPercentile(Make({{0, 990000}, {1, 10000}}), 0.99), 0);
+  EXPECT_EQ(StalenessPercentile(Make({{2, 5}}), 0.99), 2);
 }
 
 TEST(Staleness, OfNothingIsZero) {
