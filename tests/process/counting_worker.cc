@@ -4,14 +4,18 @@
 // batch's gradient is -1 at the elements of its records and 0 elsewhere, so that SGD with learning rate 1 adds exactly
 // 1 for each time that a record is in an applied batch (floats hold such counts exactly up to 2^24). Records tell their
 // number by their four pixels, most significant first; bsp averages over a round's workers and so does not count.
+//
+// With COUNTING_WORKER_THROWS_AT_BATCH=N in its environment, computing its Nth batch throws, as a fault in a model may.
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "worker/model/model.h"
 #include "worker/worker_main.h"
@@ -25,7 +29,8 @@ constexpr int kVariableCount = 2;
 
 class CountingModel : public Model {
  public:
-  CountingModel() {
+  // Throws at its batch of that number, from 1; 0: never.
+  explicit CountingModel(int64_t throws_at_batch) : throws_at_batch_(throws_at_batch) {
     for (int i = 0; i < kVariableCount; ++i) {
       VariableSpec seen;
       seen.set_name(absl::StrCat("seen_", i));
@@ -41,6 +46,8 @@ class CountingModel : public Model {
 
   absl::StatusOr<BatchMetrics> ComputeGradients(const LabeledBatch& batch, absl::Span<const float* const> parameters,
                                                 absl::Span<float* const> gradients) override {
+    // An index past the end: std::out_of_range.
+    if (++batches_ == throws_at_batch_) static_cast<void>(variables_.at(variables_.size()));
     for (float* const gradient : gradients) std::fill(gradient, gradient + kRecordCount, 0.f);
     for (int64_t example = 0; example < batch.example_count; ++example) {
       int64_t record = 0;
@@ -61,11 +68,18 @@ class CountingModel : public Model {
   }
 
  private:
+  const int64_t throws_at_batch_;
+  int64_t batches_ = 0;
   std::vector<VariableSpec> variables_;
 };
 
 absl::StatusOr<std::unique_ptr<Model>> MakeCountingModel(const ModelSpec& spec) {
-  return std::make_unique<CountingModel>();
+  int64_t throws_at_batch = 0;
+  const char* const text = std::getenv("COUNTING_WORKER_THROWS_AT_BATCH");
+  if (text != nullptr && !absl::SimpleAtoi(text, &throws_at_batch)) {
+    return absl::InvalidArgumentError(absl::StrCat("COUNTING_WORKER_THROWS_AT_BATCH is not a number: ", text));
+  }
+  return std::make_unique<CountingModel>(throws_at_batch);
 }
 
 }  // namespace

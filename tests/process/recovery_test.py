@@ -19,10 +19,11 @@ EPOCHS = 3
 class Counting(harness.ProcessTest):
     consistency = "asp {}"
 
-    def start_cluster(self, ps=2, workers=3, lease_seconds=2, epochs=EPOCHS, delay="2ms", cluster=""):
+    def start_cluster(self, ps=2, workers=3, others=0, lease_seconds=2, epochs=EPOCHS, delay="2ms", cluster=""):
+        """The job waits for workers + others; the others are the test's to start."""
         self.epochs = epochs
         self.job = harness.make_job(self.directory, records=RECORDS, epochs=epochs, batch_size=8, lease=64, ps=ps,
-                                    workers=workers, optimizer="sgd { learning_rate: 1 }",
+                                    workers=workers + others, optimizer="sgd { learning_rate: 1 }",
                                     consistency=self.consistency,
                                     cluster="worker_lease { seconds: %d } %s" % (lease_seconds, cluster))
         self.chief = self.start_chief(self.job)
@@ -30,8 +31,8 @@ class Counting(harness.ProcessTest):
         self.delay = delay
         self.workers = [self.counting_worker("--task_index=%d" % index) for index in range(workers)]
 
-    def counting_worker(self, *flags):
-        return self.start_worker("--step_delay=" + self.delay, *flags, role="counting-worker")
+    def counting_worker(self, *flags, delay=None, env=None):
+        return self.start_worker("--step_delay=" + (delay or self.delay), *flags, role="counting-worker", env=env)
 
     def restart_chief(self):
         self.chief.wait()
@@ -75,6 +76,22 @@ class WorkerLoss:
         self.kill(self.workers[0])
         self.assert_all_exit([self.chief] + self.ps + self.workers[1:])
         self.assertIn("evicted", self.chief.output())
+        self.assert_exact()
+
+    def test_a_fault_inside_a_worker_ends_it_and_the_others_do_its_work(self):
+        # Its lease lasts longer than any wait here: the rest can only end if the worker itself gave it back.
+        self.start_cluster(workers=2, others=1, lease_seconds=600, delay="20ms")
+        faulty = self.counting_worker("--task_index=2", env={"COUNTING_WORKER_THROWS_AT_BATCH": "5"})
+        self.assertEqual(faulty.wait(), 1, faulty.output())
+        self.assertIn("exception: vector::_M_range_check", faulty.output())
+        self.assert_all_exit([self.chief] + self.ps + self.workers)
+        self.assert_exact()
+
+    def test_no_worker_that_ends_early_takes_others_work_with_it(self):
+        self.start_cluster(workers=2, others=2)
+        self.workers += [self.counting_worker("--task_index=2", delay="40ms"),
+                         self.counting_worker("--task_index=3", delay="80ms")]
+        self.assert_all_exit([self.chief] + self.ps + self.workers)
         self.assert_exact()
 
     def test_sigterm_on_a_worker_hands_its_lease_back(self):
