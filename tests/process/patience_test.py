@@ -10,18 +10,23 @@ import harness
 class LongSilence(harness.ProcessTest):
 
     def test_a_pull_that_waits_two_minutes_is_answered(self):
-        # ssp{0} and one worker that takes 125 s for its only batch: the others' pulls wait inside one request all the
-        # while. Keepalive pings that the server held against them would end the streams meanwhile.
-        job = harness.make_job(self.directory, records=6, batch_size=2, lease=2, epochs=1, workers=3,
+        # ssp{0} and one worker that takes 125 s for a batch: the others' pulls wait inside one request all the while.
+        # Keepalive pings that the server held against them would end the streams meanwhile. So many leases that the
+        # slow one has one for certain; it is killed after its first batch.
+        job = harness.make_job(self.directory, records=240, batch_size=2, lease=2, epochs=1, workers=3,
                                consistency="ssp { staleness: 0 }", cluster="worker_lease { seconds: 10 }")
         chief = self.start_chief(job)
         ps = self.start_ps()
-        quick = [self.start_worker("--log_level=info"), self.start_worker("--log_level=info")]
+        quick = [self.start_worker(), self.start_worker()]
         slow = self.start_worker("--step_delay=125s")
+        chief.wait_for_line("training begins")
         began = time.monotonic()
-        self.assert_all_exit([slow, chief, ps] + quick)
+        # One batch of each, and the first that waited for the slow one.
+        harness.wait_until(lambda: self.query("SELECT COUNT(*) FROM batches")[0][0] >= 4, "the slow worker's batch")
         self.assertGreater(time.monotonic() - began, 120)
-        self.assert_each_example_counted_once(6, 1)
+        slow.signal(signal.SIGKILL)
+        self.assert_all_exit([chief, ps] + quick)
+        self.assert_each_example_counted_once(240, 1)
         for process in quick + [slow, ps]:
             self.assertNotIn("GOAWAY", process.output())
             self.assertNotIn("ENHANCE_YOUR_CALM", process.output())
