@@ -104,7 +104,8 @@ class WorkerLoss:
         self.assert_exact()
 
     def test_a_paused_worker_is_evicted_and_its_late_pushes_do_no_harm(self):
-        self.start_cluster(lease_seconds=1)
+        # Slow enough that the others are still at it when the lease has run out.
+        self.start_cluster(lease_seconds=1, delay="30ms")
         self.wait_for_batches(20)
         self.workers[0].signal(signal.SIGSTOP)
         self.chief.wait_for_line("evicted")
